@@ -1,0 +1,128 @@
+//! The policy document: a policy as JSON, for files and for the program that starts this one.
+//!
+//! Strict like the entries in it: an unknown key, a repeated key or a bad entry is an error that
+//! names the key, the place and what to write instead.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::policy::{Policy, PolicyError};
+use crate::rule::{Rule, RuleError};
+
+/// Why a network was refused.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("`{given}`: {reason}")]
+pub struct NetworkError {
+    given: String,
+    reason: String,
+}
+
+/// Parses `ADDRESS/BITS`; an address with bits set behind its prefix is refused, as is one without.
+pub fn parse_network(text: &str) -> Result<IpNet, NetworkError> {
+    let error = |reason: String| NetworkError {
+        given: text.to_owned(),
+        reason,
+    };
+    if let Ok(address) = text.parse::<IpAddr>() {
+        let bits = if address.is_ipv4() { 32 } else { 128 };
+        return Err(error(format!(
+            "a network has a prefix length; write `{text}/{bits}`"
+        )));
+    }
+    let network: IpNet = text.parse().map_err(|_| {
+        error("not a network; write ADDRESS/BITS, for example `10.1.0.0/16`".to_owned())
+    })?;
+    if network.trunc() != network {
+        let instead = network.trunc();
+        return Err(error(format!(
+            "the address has bits behind its prefix; write `{instead}`"
+        )));
+    }
+    Ok(network)
+}
+
+/// The JSON form of a policy.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Document {
+    #[serde(default)]
+    allow: Vec<String>,
+    #[serde(default)]
+    allow_net: Vec<String>,
+}
+
+/// Why a policy document was refused.
+#[derive(Debug, Error)]
+pub enum DocumentError {
+    /// Not JSON, or not of this shape; the text names the key and the line.
+    #[error("not a policy document: {0}")]
+    Json(#[from] serde_json::Error),
+    /// A bad entry.
+    #[error("allow[{index}]: {source}")]
+    Rule {
+        /// Its place in `allow`, from 0.
+        index: usize,
+        /// What is wrong with it.
+        source: RuleError,
+    },
+    /// A bad network.
+    #[error("allow_net[{index}]: {source}")]
+    Network {
+        /// Its place in `allow_net`, from 0.
+        index: usize,
+        /// What is wrong with it.
+        source: NetworkError,
+    },
+}
+
+/// Reads a policy document: `{"allow": ["HOST", "HOST:PORT"], "allow_net": ["ADDRESS/BITS"]}`.
+/// Both keys may be absent; any other key is an error.
+pub fn parse(text: &str) -> Result<(Vec<Rule>, Vec<IpNet>), DocumentError> {
+    let document: Document = serde_json::from_str(text)?;
+    let rules = document.allow.iter().enumerate().map(|(index, entry)| {
+        Rule::parse(entry).map_err(|source| DocumentError::Rule { index, source })
+    });
+    let networks = document
+        .allow_net
+        .iter()
+        .enumerate()
+        .map(|(index, network)| {
+            parse_network(network).map_err(|source| DocumentError::Network { index, source })
+        });
+    Ok((
+        rules.collect::<Result<_, _>>()?,
+        networks.collect::<Result<_, _>>()?,
+    ))
+}
+
+/// Writes a policy as a document that [`parse`] reads back to an equal one.
+pub fn print(policy: &Policy) -> String {
+    let document = Document {
+        allow: policy.rules().iter().map(ToString::to_string).collect(),
+        allow_net: policy.networks().iter().map(ToString::to_string).collect(),
+    };
+    // Strings in arrays: serde_json has nothing to fail on.
+    serde_json::to_string(&document).unwrap_or_default()
+}
+
+/// Why rules and networks from any source make no policy.
+#[derive(Debug, Error)]
+pub enum ConfigurationError {
+    /// The document.
+    #[error(transparent)]
+    Document(#[from] DocumentError),
+    /// Rules that do not go together.
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
+}
+
+impl Policy {
+    /// Reads and compiles a policy document.
+    pub fn from_document(text: &str) -> Result<Self, ConfigurationError> {
+        let (rules, networks) = parse(text)?;
+        Ok(Self::new(rules, networks)?)
+    }
+}

@@ -1,0 +1,332 @@
+//! A message rewritten for the next hop: hop-by-hop fields out, Host made from the destination, Via
+//! added.
+//!
+//! The origin must be told what was decided here, not what the client said beside it, and no field
+//! that spoke of the connection to us may speak of the connection to it (RFC 9110 §7.6).
+
+use http::header::{
+    CONNECTION, CONTENT_LENGTH, EXPECT, HOST, MAX_FORWARDS, TE, TRAILER, TRANSFER_ENCODING,
+    UPGRADE, VIA,
+};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version};
+
+use crate::destination::Destination;
+use crate::refusal::{Denied, PSEUDONYM};
+
+/// Fields that never cross a hop, whether Connection names them or not: RFC 9110 §7.6.1 and the
+/// older RFC 2616 §13.5.1; `HTTP2-Settings` belongs to a deprecated upgrade (RFC 9113 §3.1).
+static HOP_BY_HOP: [HeaderName; 10] = [
+    CONNECTION,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+    HeaderName::from_static("proxy-authenticate"),
+    HeaderName::from_static("proxy-authorization"),
+    TE,
+    TRAILER,
+    TRANSFER_ENCODING,
+    UPGRADE,
+    HeaderName::from_static("http2-settings"),
+];
+
+/// What becomes of a permitted plain-HTTP request.
+#[must_use]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NextHop {
+    /// It goes to the origin.
+    Origin,
+    /// It was meant for this proxy: an OPTIONS whose Max-Forwards is used up (RFC 9110 §7.6.2).
+    Here,
+}
+
+/// Refuses what must not be forwarded anywhere: TRACE, and a request that was here before.
+pub fn check(method: &Method, fields: &HeaderMap) -> Result<(), Denied> {
+    if method == Method::TRACE {
+        return Err(Denied::MethodRefused);
+    }
+    let has_passed_here = fields.get_all(VIA).iter().any(|value| {
+        value.as_bytes().split(|byte| *byte == b',').any(|member| {
+            // `1.1 strait`, `HTTP/1.1 strait (comment)`: the second word is who received it.
+            let mut words = member
+                .split(u8::is_ascii_whitespace)
+                .filter(|word| !word.is_empty());
+            words
+                .nth(1)
+                .is_some_and(|by| by.eq_ignore_ascii_case(PSEUDONYM.as_bytes()))
+        })
+    });
+    if has_passed_here {
+        Err(Denied::Loop)
+    } else {
+        Ok(())
+    }
+}
+
+/// Rewrites a request's fields for its origin. The framing fields are left for the sender to make.
+pub fn rewrite_request(
+    method: &Method,
+    version: Version,
+    destination: &Destination,
+    fields: &mut HeaderMap,
+) -> NextHop {
+    if method == Method::OPTIONS && !count_hop(fields) {
+        return NextHop::Here;
+    }
+    strip_hop_by_hop(fields);
+    // We answer 100 ourselves, once the origin is connected and its body is wanted.
+    if fields
+        .get(EXPECT)
+        .is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"))
+    {
+        fields.remove(EXPECT);
+    }
+    // A canonical destination is ASCII letters, digits and `-._:[]`: always a field value.
+    if let Ok(host) = HeaderValue::try_from(destination.http_host()) {
+        fields.insert(HOST, host);
+    }
+    add_via(version, fields);
+    NextHop::Origin
+}
+
+/// Rewrites a response's fields for the client, leaving one way to tell where its body ends.
+pub fn rewrite_response(status: StatusCode, version: Version, fields: &mut HeaderMap) {
+    // Chunked wins over a length beside it (RFC 9112 §6.3); a 204 has none at all (RFC 9110 §8.6).
+    if fields.contains_key(TRANSFER_ENCODING) || status == StatusCode::NO_CONTENT {
+        fields.remove(CONTENT_LENGTH);
+    }
+    strip_hop_by_hop(fields);
+    add_via(version, fields);
+}
+
+/// Removes the hop-by-hop fields and every field that any Connection line names.
+fn strip_hop_by_hop(fields: &mut HeaderMap) {
+    let named: Vec<HeaderName> = fields
+        .get_all(CONNECTION)
+        .iter()
+        .flat_map(|value| value.as_bytes().split(|byte| *byte == b','))
+        .filter_map(|option| HeaderName::from_bytes(option.trim_ascii()).ok())
+        // Not even by request does a message lose its length or its Host.
+        .filter(|name| *name != CONTENT_LENGTH && *name != HOST)
+        .collect();
+    for name in named.iter().chain(&HOP_BY_HOP) {
+        fields.remove(name);
+    }
+}
+
+/// Counts Max-Forwards down (RFC 9110 §7.6.2); `false` when it was used up already.
+fn count_hop(fields: &mut HeaderMap) -> bool {
+    let Some(value) = fields.get(MAX_FORWARDS) else {
+        return true;
+    };
+    let Some(left) = value
+        .to_str()
+        .ok()
+        .and_then(|text| text.trim().parse::<u32>().ok())
+    else {
+        return true;
+    };
+    match left.checked_sub(1) {
+        Some(left) => {
+            fields.insert(MAX_FORWARDS, left.into());
+            true
+        }
+        None => false,
+    }
+}
+
+/// Adds ourselves to Via, with the version the message came in (RFC 9110 §7.6.3).
+fn add_via(version: Version, fields: &mut HeaderMap) {
+    let received = if version == Version::HTTP_10 {
+        "1.0"
+    } else {
+        "1.1"
+    };
+    if let Ok(via) = HeaderValue::try_from(format!("{received} {PSEUDONYM}")) {
+        fields.append(VIA, via);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fields(lines: &[(&'static str, &str)]) -> HeaderMap {
+        let mut fields = HeaderMap::new();
+        for (name, value) in lines {
+            fields.append(
+                *name,
+                HeaderValue::from_bytes(value.as_bytes()).expect("a value"),
+            );
+        }
+        fields
+    }
+
+    fn lines(fields: &HeaderMap) -> Vec<String> {
+        let line = |(name, value): (&HeaderName, &HeaderValue)| {
+            format!("{name}: {}", String::from_utf8_lossy(value.as_bytes()))
+        };
+        fields.iter().map(line).collect()
+    }
+
+    fn rewritten(sent: &[(&'static str, &str)]) -> Vec<String> {
+        let destination = Destination::from_http_authority("www.example.com:8080").expect("valid");
+        let mut sent = fields(sent);
+        let next = rewrite_request(&Method::GET, Version::HTTP_11, &destination, &mut sent);
+        assert_eq!(next, NextHop::Origin);
+        lines(&sent)
+    }
+
+    #[test]
+    fn hop_by_hop_fields_stay_on_their_hop() {
+        let host = "host: www.example.com:8080";
+        let via = "via: 1.1 strait";
+        for (sent, kept) in [
+            (&[("connection", "close, X-Foo"), ("x-foo", "1")][..], None), // J1
+            (
+                &[
+                    ("connection", "close"),
+                    ("connection", "X-Bar"),
+                    ("x-bar", "1"),
+                ],
+                None,
+            ), // J2
+            (
+                &[
+                    ("connection", "\u{e9}"),
+                    ("connection", "x-bar"),
+                    ("x-bar", "1"),
+                ],
+                None,
+            ), // J2
+            (&[("connection", "Connection")], None),                       // CVE-2023-49606
+            (&[("connection", "host")], None),
+            (
+                &[("connection", "content-length"), ("content-length", "5")],
+                Some("content-length: 5"),
+            ),
+            (
+                &[
+                    ("proxy-connection", "keep-alive"),
+                    ("keep-alive", "timeout=5"),
+                ],
+                None,
+            ), // J5
+            (
+                &[
+                    ("te", "trailers"),
+                    ("trailer", "x"),
+                    ("upgrade", "websocket"),
+                ],
+                None,
+            ), // J5, J6
+            (&[("upgrade", "h2c"), ("http2-settings", "AAMAAABk")], None), // J19
+            (
+                &[
+                    ("proxy-authorization", "Basic eDp5"),
+                    ("proxy-authenticate", "Basic"),
+                ],
+                None,
+            ),
+            (&[("transfer-encoding", "chunked")], None),
+            (&[("expect", "100-Continue")], None), // J16
+            (&[("x-forwarded-host", "a")], Some("x-forwarded-host: a")), // F9
+            (
+                &[("proxy_authorization", "x")],
+                Some("proxy_authorization: x"),
+            ), // G36
+            (&[("x-raw", "\u{e9}")], Some("x-raw: \u{e9}")), // J28
+        ] {
+            let mut expected: Vec<String> = kept.iter().map(ToString::to_string).collect();
+            expected.extend([host.to_owned(), via.to_owned()]);
+            assert_eq!(rewritten(sent), expected, "{sent:?}");
+        }
+    }
+
+    #[test]
+    fn host_is_made_from_the_destination() {
+        for sent in ["evil.com", "api.example.com:443", "WWW.example.com."] {
+            let expected = ["host: www.example.com:8080", "via: 1.1 strait"]; // F8, F11
+            assert_eq!(rewritten(&[("host", sent)]), expected);
+        }
+    }
+
+    #[test]
+    fn what_was_here_before_is_a_loop_and_trace_is_refused() {
+        for (via, looped) in [
+            ("1.1 strait", true), // J12
+            ("1.0 other, HTTP/1.1 Strait (x)", true),
+            ("1.1\tstrait", true),
+            ("1.1 strait.example", false),
+            ("1.1 other (strait)", false),
+            ("strait", false),
+        ] {
+            let outcome = check(&Method::GET, &fields(&[("via", "1.1 a"), ("via", via)]));
+            assert_eq!(
+                outcome,
+                if looped { Err(Denied::Loop) } else { Ok(()) },
+                "{via}"
+            );
+        }
+        assert_eq!(
+            check(&Method::TRACE, &HeaderMap::new()),
+            Err(Denied::MethodRefused),
+            "J8"
+        );
+    }
+
+    #[test]
+    fn via_names_the_version_the_message_came_in() {
+        let mut old = fields(&[("via", "1.1 first")]);
+        rewrite_response(StatusCode::OK, Version::HTTP_10, &mut old);
+        assert_eq!(lines(&old), ["via: 1.1 first", "via: 1.0 strait"], "J13");
+    }
+
+    #[test]
+    fn max_forwards_is_counted_for_options() {
+        let destination = Destination::from_http_authority("a.test").expect("valid");
+        let rewrite = |method: &Method, value: &str| {
+            let mut fields = fields(&[("max-forwards", value)]);
+            let next = rewrite_request(method, Version::HTTP_11, &destination, &mut fields);
+            (
+                next,
+                String::from_utf8_lossy(fields[MAX_FORWARDS].as_bytes()).into_owned(),
+            )
+        };
+        assert_eq!(rewrite(&Method::OPTIONS, "0").0, NextHop::Here, "J9");
+        assert_eq!(
+            rewrite(&Method::OPTIONS, "5"),
+            (NextHop::Origin, "4".to_owned()),
+            "J10"
+        );
+        assert_eq!(
+            rewrite(&Method::GET, "0"),
+            (NextHop::Origin, "0".to_owned()),
+            "J10"
+        );
+        assert_eq!(
+            rewrite(&Method::OPTIONS, "x"),
+            (NextHop::Origin, "x".to_owned())
+        );
+    }
+
+    #[test]
+    fn a_response_keeps_one_length() {
+        for (status, sent, kept) in [
+            (
+                200,
+                &[("content-length", "5"), ("transfer-encoding", "chunked")][..],
+                None,
+            ), // K6
+            (204, &[("content-length", "5")], None), // K5
+            (304, &[("content-length", "5")], Some("content-length: 5")), // K5
+            (200, &[("content-length", "5")], Some("content-length: 5")),
+            (200, &[("connection", "X-Foo"), ("x-foo", "1")], None), // K15
+        ] {
+            let mut fields = fields(sent);
+            let status = StatusCode::from_u16(status).expect("a status");
+            rewrite_response(status, Version::HTTP_11, &mut fields);
+            let mut expected: Vec<String> = kept.iter().map(ToString::to_string).collect();
+            expected.push("via: 1.1 strait".to_owned());
+            assert_eq!(lines(&fields), expected, "{status} {sent:?}");
+        }
+    }
+}

@@ -1,0 +1,3 @@
+//! The tests of what strait promises, one binary.
+
+mod iana;
