@@ -1,0 +1,435 @@
+//! The filtering forward proxy: admission, the accept loop, and the end.
+//!
+//! ```no_run
+//! use std::sync::Arc;
+//! use strait::{policy::Policy, proxy::{DnsResolver, Proxy, ProxyConfig, Stop, TcpConnect}, rule::Rule};
+//!
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let policy = Policy::new([Rule::parse("api.example.com")?], [])?;
+//! let resolver = Arc::new(DnsResolver::from_system()?);
+//! let proxy = Proxy::new(ProxyConfig::new(policy), resolver, Arc::new(TcpConnect), std::io::stdout())?;
+//! let listener = tokio::net::TcpListener::bind("127.0.0.1:3128").await?;
+//! let (stop, stopped) = tokio::sync::watch::channel(Stop::Run);
+//! let serving = proxy.serve(listener, stopped);
+//! # drop(stop);
+//! serving.await?;
+//! # Ok(())
+//! # }
+//! ```
+
+mod attempt;
+mod connection;
+mod dial;
+mod exchange;
+mod forward;
+mod journal;
+mod reply;
+mod resolve;
+mod screen;
+mod tunnel;
+
+use std::fmt;
+use std::io::{self, Write};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::{Duration, SystemTime};
+
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch};
+use tokio::task::{JoinError, JoinSet};
+use tokio::time::{sleep, timeout};
+
+pub use self::dial::{Connect, TcpConnect};
+pub use self::resolve::{BoxFuture, DnsResolver, Resolve, lookup};
+
+use self::attempt::Attempt;
+use self::journal::Journal;
+use crate::audit::Reason;
+use crate::destination::Destination;
+use crate::head::HeadLimits;
+use crate::policy::Policy;
+use crate::refusal::{Failed, Refusal};
+
+/// How many clients beyond the limit are told so at a time; more are closed without a word.
+const MAX_TURNED_AWAY: usize = 64;
+/// The first and the longest pause after a failed `accept`: out of descriptors, trying again at
+/// once would only spin.
+const ACCEPT_PAUSE: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
+/// How long the last lines may take to be written at the end.
+const LAST_LINES: Duration = Duration::from_secs(1);
+
+/// Everything that is bounded, and by what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// From a head's first byte to its last; also from `accept` to the first byte.
+    pub head_read: Duration,
+    /// From the end of a reply to the next head's first byte.
+    pub keep_alive: Duration,
+    /// How large a head may be: a request's, and a response's.
+    pub head: HeadLimits,
+    /// For one name, both families together.
+    pub dns: Duration,
+    /// For one connection, all addresses together.
+    pub connect: Duration,
+    /// From one connection attempt to the next (RFC 8305 §5).
+    pub attempt_delay: Duration,
+    /// From the last byte of a request to the head of its response.
+    pub response: Duration,
+    /// Without a byte either way, in a tunnel or in the content of a message; `None` is for ever.
+    pub idle: Option<Duration>,
+    /// Without a byte, in a tunnel whose one direction has ended.
+    pub half_closed: Duration,
+    /// Clients at a time.
+    pub connections: usize,
+    /// From being told to drain to cutting what is still open.
+    pub grace: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            head_read: Duration::from_secs(15),
+            keep_alive: Duration::from_secs(75),
+            head: HeadLimits {
+                bytes: 64 * 1024,
+                fields: 100,
+            },
+            dns: Duration::from_secs(5),
+            connect: Duration::from_secs(10),
+            attempt_delay: Duration::from_millis(250),
+            response: Duration::from_mins(10),
+            idle: Some(Duration::from_mins(15)),
+            half_closed: Duration::from_mins(1),
+            connections: 1024,
+            grace: Duration::from_secs(5),
+        }
+    }
+}
+
+/// What a proxy is started with. No environment variable adds to it.
+#[derive(Clone, Debug)]
+pub struct ProxyConfig {
+    /// What may be reached.
+    pub policy: Policy,
+    /// What is bounded.
+    pub limits: Limits,
+    /// The `server` field of every audit line.
+    pub name: Option<String>,
+    /// Whether the end of what was let through gets a line too.
+    pub log_close: bool,
+    /// The wall clock of the audit lines.
+    pub clock: fn() -> SystemTime,
+    /// Told what is no attempt: warnings and state, in words.
+    pub notice: fn(fmt::Arguments<'_>),
+}
+
+impl ProxyConfig {
+    /// A policy with the default limits, no label, no close lines, and notices dropped.
+    pub fn new(policy: Policy) -> Self {
+        Self {
+            policy,
+            limits: Limits::default(),
+            name: None,
+            log_close: false,
+            clock: SystemTime::now,
+            notice: |_| {},
+        }
+    }
+}
+
+/// How far a proxy has been told to stop. It only ever goes up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Stop {
+    /// Serve.
+    #[default]
+    Run,
+    /// Accept no more, and let what is open finish within the grace.
+    Drain,
+    /// Cut everything.
+    Now,
+}
+
+impl Stop {
+    /// Resolves when `stop` has gone up to `level`; never when its sender has gone away.
+    async fn reached(stop: &mut watch::Receiver<Self>, level: Self) {
+        if stop.wait_for(|now| *now >= level).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+/// Why serving ended although nobody asked for it.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The audit sink failed: no record, no traffic.
+    #[error("the audit log can no longer be written: {0}; nothing more is let through")]
+    Audit(String),
+    /// The audit sink did not take the last lines.
+    #[error("the audit log did not take its last lines within {LAST_LINES:?}")]
+    LastLines,
+}
+
+/// A client's stream: TCP, or anything a host program passes in.
+pub trait Client: AsyncRead + AsyncWrite + Unpin + Send + 'static {
+    /// Makes the stream end with a reset when it is dropped, where there is such a thing: what the
+    /// client has so far must not look like all there is.
+    fn reset(&self) {}
+}
+
+impl Client for TcpStream {
+    fn reset(&self) {
+        // Fails on a socket that has been reset already, which is just as well.
+        drop(self.set_zero_linger());
+    }
+}
+
+#[cfg(unix)]
+impl Client for tokio::net::UnixStream {}
+impl Client for tokio::io::DuplexStream {}
+
+/// A proxy, ready to serve.
+#[derive(Clone, Debug)]
+pub struct Proxy {
+    shared: Arc<Shared>,
+}
+
+/// What every connection of one proxy uses.
+struct Shared {
+    policy: Policy,
+    limits: Limits,
+    name: Option<String>,
+    log_close: bool,
+    clock: fn() -> SystemTime,
+    notice: fn(fmt::Arguments<'_>),
+    resolver: Arc<dyn Resolve>,
+    connector: Arc<dyn Connect>,
+    journal: Journal,
+    next_id: AtomicU64,
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared")
+            .field("policy", &self.policy)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What one connection is served with.
+#[derive(Clone, Debug)]
+struct Context {
+    shared: Arc<Shared>,
+    /// Where this proxy listens, if it does.
+    listening: Option<SocketAddr>,
+    stop: watch::Receiver<Stop>,
+}
+
+impl Context {
+    /// The socket addresses among a destination's that are this proxy's own: dialling one would be
+    /// a request to itself (RFC 9110 §7.6).
+    fn own_addresses(&self, destination: &Destination, answers: &[IpAddr]) -> Vec<SocketAddr> {
+        let Some(listening) = self.listening else {
+            return Vec::new();
+        };
+        if destination.port().number() != listening.port() {
+            return Vec::new();
+        }
+        if !listening.ip().is_unspecified() {
+            return vec![listening];
+        }
+        // Listening everywhere, an address is ours when it can be bound here; nothing is sent.
+        let literal = match destination.host() {
+            crate::destination::Host::Ip(address) => Some(*address),
+            crate::destination::Host::Name(_) => None,
+        };
+        let candidates = answers.iter().copied().chain(literal);
+        let own = candidates.filter(|address| UdpSocket::bind((*address, 0)).is_ok());
+        own.map(|address| SocketAddr::new(address, listening.port()))
+            .collect()
+    }
+}
+
+impl Proxy {
+    /// Makes a proxy that writes its audit lines to `audit`, from a thread of its own. Fails where
+    /// no thread can be started.
+    pub fn new(
+        config: ProxyConfig,
+        resolver: Arc<dyn Resolve>,
+        connector: Arc<dyn Connect>,
+        audit: impl Write + Send + 'static,
+    ) -> io::Result<Self> {
+        let ProxyConfig {
+            policy,
+            limits,
+            name,
+            log_close,
+            clock,
+            notice,
+        } = config;
+        // An attempt holds a place while it is decided, and one for its close line after.
+        let places = limits
+            .connections
+            .saturating_mul(2)
+            .saturating_add(MAX_TURNED_AWAY);
+        let journal = Journal::start(audit, places.min(Semaphore::MAX_PERMITS))?;
+        let next_id = AtomicU64::new(1);
+        Ok(Self {
+            shared: Arc::new(Shared {
+                policy,
+                limits,
+                name,
+                log_close,
+                clock,
+                notice,
+                resolver,
+                connector,
+                journal,
+                next_id,
+            }),
+        })
+    }
+
+    /// Accepts and serves until told to stop.
+    ///
+    /// A client is admitted before anything is spent on it, and counts until its connection has
+    /// ended. When this returns, everything has ended and every line has been written.
+    pub async fn serve(
+        &self,
+        listener: TcpListener,
+        stop: watch::Receiver<Stop>,
+    ) -> Result<(), ServeError> {
+        let broken = self.shared.journal.broken();
+        let outcome = tokio::select! {
+            () = self.accept_until_stopped(listener, stop) => Ok(()),
+            error = broken => Err(ServeError::Audit(error.to_string())),
+        };
+        outcome?;
+        match timeout(LAST_LINES, self.shared.journal.written()).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(_)) => Err(ServeError::Audit("it is closed".to_owned())),
+            Err(_) => Err(ServeError::LastLines),
+        }
+    }
+
+    /// Serves one stream that the host program accepted itself.
+    pub async fn serve_stream<C: Client>(&self, client: C, stop: watch::Receiver<Stop>) {
+        let context = Context {
+            shared: Arc::clone(&self.shared),
+            listening: None,
+            stop,
+        };
+        connection::serve(client, context).await;
+    }
+
+    async fn accept_until_stopped(&self, listener: TcpListener, mut stop: watch::Receiver<Stop>) {
+        let limits = &self.shared.limits;
+        let seats = Arc::new(Semaphore::new(limits.connections));
+        let (tell, told) = watch::channel(Stop::Run);
+        let listening = listener.local_addr().ok();
+        let context = Context {
+            shared: Arc::clone(&self.shared),
+            listening,
+            stop: told,
+        };
+        let mut connections = JoinSet::new();
+        let mut turned_away = JoinSet::new();
+        let mut pause = ACCEPT_PAUSE.0;
+        loop {
+            let accepted = tokio::select! {
+                () = Stop::reached(&mut stop, Stop::Drain) => break,
+                Some(ended) = connections.join_next() => {
+                    self.report(ended);
+                    continue;
+                }
+                Some(_) = turned_away.join_next() => continue,
+                accepted = listener.accept() => accepted,
+            };
+            let client = match accepted {
+                Ok((client, _)) => client,
+                Err(error) => {
+                    (self.shared.notice)(format_args!("cannot accept a connection: {error}"));
+                    tokio::select! {
+                        () = Stop::reached(&mut stop, Stop::Drain) => break,
+                        () = sleep(pause) => pause = (pause * 2).min(ACCEPT_PAUSE.1),
+                    }
+                    continue;
+                }
+            };
+            pause = ACCEPT_PAUSE.0;
+            // Small answers must not wait for more; a socket that cannot is closed already.
+            drop(client.set_nodelay(true));
+            if let Ok(seat) = Arc::clone(&seats).try_acquire_owned() {
+                let context = context.clone();
+                connections.spawn(async move {
+                    connection::serve(client, context).await;
+                    drop(seat);
+                });
+                continue;
+            }
+            let is_crowded = turned_away.len() >= MAX_TURNED_AWAY;
+            if self.record_turned_away(&context).await && !is_crowded {
+                turned_away.spawn(turn_away(client));
+            }
+        }
+        drop(listener);
+        self.drain(connections, &tell, stop).await;
+    }
+
+    /// Lets what is open finish within the grace, then cuts it.
+    async fn drain(
+        &self,
+        mut connections: JoinSet<()>,
+        tell: &watch::Sender<Stop>,
+        mut stop: watch::Receiver<Stop>,
+    ) {
+        tell.send_replace(Stop::Drain);
+        let all_ended = async {
+            while let Some(ended) = connections.join_next().await {
+                self.report(ended);
+            }
+        };
+        tokio::select! {
+            () = all_ended => return,
+            () = sleep(self.shared.limits.grace) => {}
+            () = Stop::reached(&mut stop, Stop::Now) => {}
+        }
+        tell.send_replace(Stop::Now);
+        // Told to stop at once, a connection does; one that does not is dropped, with its lines.
+        let all_cut = async {
+            while let Some(ended) = connections.join_next().await {
+                self.report(ended);
+            }
+        };
+        if timeout(LAST_LINES, all_cut).await.is_err() {
+            connections.shutdown().await;
+        }
+    }
+
+    /// One line for a client that found no place.
+    async fn record_turned_away(&self, context: &Context) -> bool {
+        let reason = Reason::Refused(Refusal::from(Failed::Full));
+        match Attempt::open(context).await {
+            Ok(attempt) => attempt.refused(reason, false, None).await.is_ok(),
+            Err(_) => false,
+        }
+    }
+
+    fn report(&self, ended: Result<(), JoinError>) {
+        if let Err(error) = ended
+            && error.is_panic()
+        {
+            (self.shared.notice)(format_args!(
+                "a connection ended in a fault of the proxy: {error}"
+            ));
+        }
+    }
+}
+
+async fn turn_away(mut client: TcpStream) {
+    let answer = reply::raw_refusal(Failed::Full.into());
+    // A client that does not take it is closed all the same.
+    drop(timeout(LAST_LINES, client.write_all(answer.as_bytes())).await);
+    connection::close(&mut client).await;
+}

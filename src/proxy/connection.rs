@@ -1,0 +1,82 @@
+//! One client connection from its first byte to its last.
+
+use std::future::poll_fn;
+use std::time::Duration;
+
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::{Instant, sleep_until, timeout};
+
+use super::exchange::exchange;
+use super::screen::{Screen, Seat};
+use super::tunnel::relay;
+use super::{Client, Context, Stop};
+
+/// How long a closing connection waits for the client to stop sending: closing with unread bytes
+/// would reset it, and a reset can overtake the answer the client has yet to read.
+const LINGER: Duration = Duration::from_secs(1);
+/// How much a closing connection reads meanwhile.
+const LINGER_BYTES: u64 = 1 << 20;
+/// Room for hyper beside the largest head: it gets heads whole, and has a minimum of its own.
+const HYPER_SLACK: usize = 16 * 1024;
+
+/// Serves the requests of one client, one at a time, and the tunnel the last may become.
+pub(super) async fn serve<C: Client>(client: C, context: Context) {
+    let seat = Seat::default();
+    let limits = context.shared.limits;
+    let screen = Screen::new(client, seat.clone(), limits);
+    let service = service_fn(|request| Box::pin(exchange(context.clone(), seat.clone(), request)));
+    let mut connection = http1::Builder::new()
+        .max_headers(limits.head.fields)
+        .max_buf_size(limits.head.bytes.saturating_add(HYPER_SLACK))
+        .preserve_header_case(true)
+        .title_case_headers(true)
+        .serve_connection(TokioIo::new(screen), service);
+
+    let (mut drain, mut stop) = (context.stop.clone(), context.stop.clone());
+    let mut is_draining = false;
+    let is_over = loop {
+        tokio::select! {
+            ended = poll_fn(|cx| connection.poll_without_shutdown(cx)) => break ended.is_ok(),
+            () = Stop::reached(&mut drain, Stop::Drain), if !is_draining => {
+                is_draining = true;
+                std::pin::Pin::new(&mut connection).graceful_shutdown();
+            }
+            () = Stop::reached(&mut stop, Stop::Now), if is_draining => break false,
+            () = stalled(&seat, limits.idle) => break false,
+        }
+    };
+    // Whatever was under way ends here, and its lines are written.
+    let (mut client, early) = connection.into_parts().io.into_inner().into_parts();
+    match seat.take_tunnel() {
+        Some(tunnel) if is_over => relay(client, early, tunnel, &limits, stop).await,
+        Some(_) | None if is_over && !seat.is_broken() => close(&mut client).await,
+        Some(_) | None => client.reset(),
+    }
+}
+
+/// Resolves when content that is on its way has not moved for too long.
+async fn stalled(seat: &Seat, limit: Option<Duration>) {
+    let Some(limit) = limit else {
+        return std::future::pending().await;
+    };
+    loop {
+        match seat.watched_since() {
+            Some(since) if since.elapsed() >= limit => return,
+            Some(since) => sleep_until(since + limit).await,
+            None => sleep_until(Instant::now() + limit).await,
+        }
+    }
+}
+
+/// Closes in a way that lets the client read what it was answered.
+pub(super) async fn close<C: Client>(client: &mut C) {
+    let discard = async {
+        client.shutdown().await?;
+        tokio::io::copy(&mut client.take(LINGER_BYTES), &mut tokio::io::sink()).await
+    };
+    // Whether the client ends, breaks off or takes too long, the connection is over.
+    drop(timeout(LINGER, discard).await);
+}
