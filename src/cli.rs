@@ -1,0 +1,300 @@
+//! The command line: what the user wrote, and what it means. Nothing here touches the machine.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
+
+use clap::{Args, Parser, Subcommand};
+use clap_complete::Shell;
+use ipnet::IpNet;
+
+use strait::destination::Destination;
+use strait::document::{self, ConfigurationError};
+use strait::head::HeadLimits;
+use strait::policy::Policy;
+use strait::proxy::{Limits, ProxyConfig};
+use strait::rule::Rule;
+
+/// The longest time a limit may be set to: more is a mistake, and clocks overflow.
+const MAX_DURATION: Duration = Duration::from_hours(365 * 24);
+/// The port of DNS (RFC 1035 §4.2).
+const DNS_PORT: u16 = 53;
+
+const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("STRAIT_COMMIT"), ")");
+
+const DOCUMENT_HELP: &str = "A policy document to add: \
+    {\"allow\": [\"HOST[:PORT]\"], \"allow_net\": [\"CIDR\"]}";
+
+const EXAMPLE: &str = "\
+Example:
+  strait proxy --allow api.example.com --allow www.example.com:80 &
+  curl -x http://127.0.0.1:3128 https://api.example.com/";
+
+const PROXY_EXAMPLE: &str = "\
+Example:
+  strait proxy --allow api.example.com --allow '[2606:4700::1111]:443'
+  curl -x http://127.0.0.1:3128 https://api.example.com/
+
+Standard output carries one JSON line per attempt; standard error says
+`listening on ADDRESS` once the proxy is ready. Exit codes: 0 when its
+standard input ended or a signal stopped it, 1 when it could not go on,
+2 when it was started wrongly. Times are written 250ms, 15s, 10m or 2h.";
+
+const CHECK_EXAMPLE: &str = "\
+Example:
+  strait check --allow api.example.com api.example.com:443 evil.com:443
+
+Exit codes: 0 when all are allowed, 1 when one is refused, 2 for a usage
+error.";
+
+/// A narrow passage: an untrusted program reaches exactly the hosts it was given,
+/// and every attempt leaves a line.
+#[derive(Debug, Parser)]
+#[command(name = "strait", version = VERSION, after_help = EXAMPLE, max_term_width = 80)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run the filtering forward proxy
+    Proxy(Box<ProxyArgs>),
+    /// Explain what the policy says of destinations
+    Check(CheckArgs),
+    /// Print a completion script for a shell
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+}
+
+/// Where the policy comes from.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "What may be reached")]
+pub(crate) struct PolicyArgs {
+    /// A host that may be reached: HOST for ports 443 and 80, or HOST:PORT.
+    /// Exact, no wildcards; repeat for more
+    #[arg(long, value_name = "HOST[:PORT]", value_parser = Rule::parse)]
+    allow: Vec<Rule>,
+    /// A network whose addresses may be reached although they are not public.
+    /// Loopback and link-local stay closed; repeat for more
+    #[arg(long, value_name = "CIDR", value_parser = document::parse_network)]
+    allow_net: Vec<IpNet>,
+    /// A policy document to add
+    #[arg(long, value_name = "FILE", help = DOCUMENT_HELP)]
+    pub(crate) policy: Option<PathBuf>,
+}
+
+impl PolicyArgs {
+    /// The policy of the flags and of the document, if there is one.
+    pub(crate) fn compile(self, document: Option<&str>) -> Result<Policy, ConfigurationError> {
+        let (mut rules, mut networks) = match document {
+            Some(text) => document::parse(text)?,
+            None => (Vec::new(), Vec::new()),
+        };
+        rules.extend(self.allow);
+        networks.extend(self.allow_net);
+        Ok(Policy::new(rules, networks)?)
+    }
+}
+
+/// Options of `strait proxy`.
+#[derive(Debug, Args)]
+#[command(after_help = PROXY_EXAMPLE)]
+pub(crate) struct ProxyArgs {
+    #[command(flatten)]
+    pub(crate) policy: PolicyArgs,
+    /// Where to listen; port 0 takes a free one
+    #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:3128")]
+    pub(crate) listen: SocketAddr,
+    /// A label for the `server` field of every audit line
+    #[arg(long, value_name = "LABEL", value_parser = parse_label)]
+    name: Option<String>,
+    /// The name server to ask, in place of those of /etc/resolv.conf
+    #[arg(long, value_name = "IP[:PORT]", value_parser = parse_resolver)]
+    pub(crate) resolver: Option<SocketAddr>,
+    /// Write a second line when what was let through ends
+    #[arg(long)]
+    log_close: bool,
+    /// Go on when standard input ends
+    #[arg(long)]
+    pub(crate) no_lifeline: bool,
+    #[command(flatten)]
+    limits: LimitArgs,
+}
+
+impl ProxyArgs {
+    /// The configuration, and what is needed beside it.
+    pub(crate) fn compile(
+        self,
+        document: Option<&str>,
+        notice: fn(std::fmt::Arguments<'_>),
+    ) -> Result<ProxyConfig, ConfigurationError> {
+        Ok(ProxyConfig {
+            policy: self.policy.compile(document)?,
+            limits: self.limits.compile(),
+            name: self.name,
+            log_close: self.log_close,
+            clock: SystemTime::now,
+            notice,
+        })
+    }
+}
+
+/// The limits, each a flag.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Limits")]
+struct LimitArgs {
+    /// For a request head to arrive
+    #[arg(long, value_name = "TIME", default_value = "15s", value_parser = parse_positive)]
+    header_timeout: Duration,
+    /// For the next request on a connection to begin
+    #[arg(long, value_name = "TIME", default_value = "75s", value_parser = parse_positive)]
+    keepalive_timeout: Duration,
+    /// The largest head, of a request or a response
+    #[arg(long, value_name = "BYTES", default_value = "65536",
+          value_parser = clap::value_parser!(u32).range(8192..=1_048_576))]
+    max_head_bytes: u32,
+    /// The most header fields in a head
+    #[arg(long, value_name = "COUNT", default_value = "100",
+          value_parser = clap::value_parser!(u16).range(1..=1000))]
+    max_headers: u16,
+    /// For a name to be resolved
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_positive)]
+    dns_timeout: Duration,
+    /// For an origin to be connected, over all its addresses
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_positive)]
+    connect_timeout: Duration,
+    /// Between attempts at one address and the next (happy eyeballs)
+    #[arg(long, value_name = "TIME", default_value = "250ms", value_parser = parse_positive)]
+    connect_delay: Duration,
+    /// For an origin's response to begin, without a byte moving
+    #[arg(long, value_name = "TIME", default_value = "10m", value_parser = parse_positive)]
+    response_timeout: Duration,
+    /// For a tunnel, or a message's content, without a byte moving; 0 is for ever
+    #[arg(long, value_name = "TIME", default_value = "15m", value_parser = parse_duration)]
+    tunnel_idle_timeout: Duration,
+    /// For a tunnel that is open one way only, without a byte moving
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_positive)]
+    half_close_timeout: Duration,
+    /// Clients at a time; more are answered 503
+    #[arg(long, value_name = "COUNT", default_value = "1024",
+          value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    max_connections: u32,
+    /// For what is open to finish, after SIGTERM or SIGINT
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_duration)]
+    grace: Duration,
+}
+
+impl LimitArgs {
+    fn compile(self) -> Limits {
+        let size = |count: u32| usize::try_from(count).unwrap_or(usize::MAX);
+        Limits {
+            head_read: self.header_timeout,
+            keep_alive: self.keepalive_timeout,
+            head: HeadLimits {
+                bytes: size(self.max_head_bytes),
+                fields: usize::from(self.max_headers),
+            },
+            dns: self.dns_timeout,
+            connect: self.connect_timeout,
+            attempt_delay: self.connect_delay,
+            response: self.response_timeout,
+            idle: Some(self.tunnel_idle_timeout).filter(|limit| !limit.is_zero()),
+            half_closed: self.half_close_timeout,
+            connections: size(self.max_connections),
+            grace: self.grace,
+        }
+    }
+}
+
+/// Options of `strait check`.
+#[derive(Debug, Args)]
+#[command(after_help = CHECK_EXAMPLE)]
+pub(crate) struct CheckArgs {
+    #[command(flatten)]
+    pub(crate) policy: PolicyArgs,
+    /// Resolve the names too, and check the addresses they have now
+    #[arg(long)]
+    pub(crate) resolve: bool,
+    /// The name server to ask, in place of those of /etc/resolv.conf
+    #[arg(long, value_name = "IP[:PORT]", value_parser = parse_resolver, requires = "resolve")]
+    pub(crate) resolver: Option<SocketAddr>,
+    /// Print one JSON object a line
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// The destinations to explain
+    #[arg(value_name = "HOST:PORT", required = true, value_parser = parse_destination)]
+    pub(crate) destinations: Vec<Destination>,
+}
+
+fn parse_destination(text: &str) -> Result<Destination, String> {
+    Destination::from_authority_form(text)
+        .map_err(|malformed| format!("{malformed}; write HOST:PORT, for example example.com:443"))
+}
+
+fn parse_label(text: &str) -> Result<String, String> {
+    let is_plain = text
+        .bytes()
+        .all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte));
+    if (1..=64).contains(&text.len()) && is_plain {
+        Ok(text.to_owned())
+    } else {
+        Err("a label is 1 to 64 letters, digits, dots, hyphens and underscores".to_owned())
+    }
+}
+
+fn parse_resolver(text: &str) -> Result<SocketAddr, String> {
+    let with_default = text
+        .parse::<IpAddr>()
+        .map(|ip| SocketAddr::new(ip, DNS_PORT));
+    with_default
+        .or_else(|_| text.parse())
+        .ok()
+        .filter(|server| server.port() != 0)
+        .ok_or_else(|| {
+            "a name server is an address, not a name; write 192.0.2.53 or [::1]:53".to_owned()
+        })
+}
+
+fn parse_duration(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().map(Duration::from_secs).ok();
+    let duration = match seconds {
+        Some(duration) => duration,
+        None => humantime::parse_duration(text)
+            .map_err(|error| format!("{error}; write 250ms, 15s, 10m or 2h"))?,
+    };
+    if duration > MAX_DURATION {
+        return Err("more than a year is not a limit; write 0 where that is allowed".to_owned());
+    }
+    Ok(duration)
+}
+
+fn parse_positive(text: &str) -> Result<Duration, String> {
+    match parse_duration(text)? {
+        Duration::ZERO => Err("this limit cannot be 0; write 250ms, 15s or 10m".to_owned()),
+        duration => Ok(duration),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn the_defaults_of_the_flags_are_those_of_the_library() {
+        let cli = Cli::try_parse_from(["strait", "proxy"]).expect("no flag is needed");
+        let Command::Proxy(proxy) = cli.command else {
+            panic!("not proxy")
+        };
+        assert_eq!(proxy.limits.compile(), Limits::default());
+    }
+}

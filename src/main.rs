@@ -1,0 +1,255 @@
+//! The `strait` program: argv → run → exit code.
+
+mod check;
+mod cli;
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Write};
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::Context;
+use clap::{CommandFactory, Parser};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tokio::net::TcpListener;
+use tokio::runtime;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+use strait::destination::HostName;
+use strait::lifeline;
+use strait::policy::Policy;
+use strait::proxy::{BoxFuture, DnsResolver, Limits, Proxy, Resolve, Stop, TcpConnect};
+use strait::refusal::Failed;
+
+use self::cli::{CheckArgs, Cli, Command, ProxyArgs};
+
+/// Something is wrong with how the program was started; clap's code too.
+const USAGE: u8 = 2;
+/// Two sockets a connection, and these for everything else.
+const OTHER_FILES: u64 = 64;
+
+fn main() -> ExitCode {
+    // Help, version and usage errors end here, with their text and their code.
+    let cli = Cli::parse();
+    let outcome = match cli.command {
+        Command::Proxy(options) => run_proxy(*options),
+        Command::Check(options) => run_check(options),
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "strait", &mut script);
+            print(&script).map(|()| ExitCode::SUCCESS)
+        }
+    };
+    outcome.unwrap_or_else(|error| {
+        notice(format_args!("error: {error:#}"));
+        if error.is::<Misuse>() {
+            ExitCode::from(USAGE)
+        } else {
+            ExitCode::FAILURE
+        }
+    })
+}
+
+/// Marks an error as the user's to mend before the program can start.
+#[derive(Debug)]
+struct Misuse;
+
+impl fmt::Display for Misuse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("strait was not started")
+    }
+}
+
+/// Says something that is no attempt. A closed standard error is no reason to stop.
+fn notice(text: fmt::Arguments<'_>) {
+    let _ = writeln!(io::stderr(), "{text}");
+}
+
+/// Prints an answer; a reader that has seen enough is no error.
+fn print(text: &[u8]) -> anyhow::Result<()> {
+    match io::stdout()
+        .write_all(text)
+        .and_then(|()| io::stdout().flush())
+    {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        outcome => outcome.context("cannot write to standard output"),
+    }
+}
+
+fn read_document(path: Option<&Path>) -> anyhow::Result<Option<String>> {
+    let read = |path: &Path| {
+        std::fs::read_to_string(path)
+            .with_context(|| format!("cannot read the policy document `{}`", path.display()))
+            .context(Misuse)
+    };
+    path.map(read).transpose()
+}
+
+fn resolver_for(policy: &Policy, server: Option<SocketAddr>) -> anyhow::Result<Arc<dyn Resolve>> {
+    match server {
+        Some(server) => Ok(Arc::new(DnsResolver::from_server(server)?)),
+        // With literals alone nothing is ever asked.
+        None if !policy.needs_resolver() => Ok(Arc::new(NoNames)),
+        None => {
+            let system = DnsResolver::from_system()
+                .context("no name server in /etc/resolv.conf; give one with --resolver IP")
+                .context(Misuse)?;
+            Ok(Arc::new(system))
+        }
+    }
+}
+
+/// The resolver of a policy without names.
+struct NoNames;
+
+impl Resolve for NoNames {
+    fn resolve<'a>(&'a self, _: &'a HostName) -> BoxFuture<'a, Result<Vec<IpAddr>, Failed>> {
+        Box::pin(async { Err(Failed::Dns) })
+    }
+}
+
+fn run_proxy(options: ProxyArgs) -> anyhow::Result<ExitCode> {
+    let document = read_document(options.policy.policy.as_deref())?;
+    let (listen, server) = (options.listen, options.resolver);
+    let has_lifeline = !options.no_lifeline;
+    let config = options
+        .compile(document.as_deref(), notice)
+        .context(Misuse)?;
+    if config.policy.rules().is_empty() {
+        notice(format_args!(
+            "warning: nothing is allowed; add hosts with --allow"
+        ));
+    }
+    allow_files(&config.limits);
+    runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()?
+        .block_on(async {
+            let resolver = resolver_for(&config.policy, server)?;
+            // Through a descriptor of its own, so that a line is one write and not a line buffer's.
+            let audit = File::from(io::stdout().as_fd().try_clone_to_owned()?);
+            let proxy = Proxy::new(config, resolver, Arc::new(TcpConnect), audit)?;
+            let (tell, stop) = watch::channel(Stop::Run);
+            let watching = watch_for_the_end(tell, has_lifeline)?;
+            let listener = TcpListener::bind(listen).await.with_context(|| {
+                format!("cannot listen on {listen}; choose another with --listen")
+            })?;
+            notice(format_args!("listening on {}", listener.local_addr()?));
+            let serving = tokio::spawn(async move { proxy.serve(listener, stop).await });
+            let outcome = serving.await.context("the proxy failed")?;
+            watching.abort();
+            outcome?;
+            Ok(ExitCode::SUCCESS)
+        })
+}
+
+/// Turns the end of standard input and the signals into stopping: the first signal drains, the
+/// second cuts. As PID 1 a signal without a handler would be ignored.
+fn watch_for_the_end(
+    tell: watch::Sender<Stop>,
+    has_lifeline: bool,
+) -> anyhow::Result<tokio::task::JoinHandle<()>> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let lifeline = has_lifeline.then(lifeline::watch).transpose()?;
+    Ok(tokio::spawn(async move {
+        let mut ended = std::pin::pin!(async {
+            match lifeline {
+                Some(lifeline) => drop(lifeline.await),
+                None => std::future::pending().await,
+            }
+        });
+        let mut stop = Stop::Drain;
+        loop {
+            tokio::select! {
+                () = &mut ended => {
+                    notice(format_args!("standard input has ended: stopping"));
+                    tell.send_replace(Stop::Now);
+                    // The receiver goes when serving ends.
+                    return tell.closed().await;
+                }
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+            notice(format_args!(
+                "{}",
+                match stop {
+                    Stop::Run | Stop::Drain =>
+                        "signal received: no new connections, finishing what is open",
+                    Stop::Now => "signal received again: stopping",
+                }
+            ));
+            tell.send_replace(stop);
+            stop = Stop::Now;
+        }
+    }))
+}
+
+/// Raises the limit on open files to what the connections need, as far as that is allowed.
+fn allow_files(limits: &Limits) {
+    let connections = u64::try_from(limits.connections).unwrap_or(u64::MAX);
+    let needed = connections.saturating_mul(2).saturating_add(OTHER_FILES);
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    if current.is_none_or(|current| current >= needed) {
+        return;
+    }
+    let possible = maximum.map_or(needed, |maximum| maximum.min(needed));
+    let raised = setrlimit(
+        Resource::Nofile,
+        Rlimit {
+            current: Some(possible),
+            maximum,
+        },
+    );
+    if raised.is_err() || possible < needed {
+        notice(format_args!(
+            "warning: {} connections need {needed} open files, and the limit is {possible}; raise \
+             it, or pass a smaller --max-connections",
+            limits.connections
+        ));
+    }
+}
+
+fn run_check(options: CheckArgs) -> anyhow::Result<ExitCode> {
+    let CheckArgs {
+        policy,
+        resolve,
+        resolver: server,
+        json,
+        destinations,
+    } = options;
+    let document = read_document(policy.policy.as_deref())?;
+    let policy = policy.compile(document.as_deref()).context(Misuse)?;
+    runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?
+        .block_on(async {
+            let resolver = if resolve {
+                Some(resolver_for(&policy, server)?)
+            } else {
+                None
+            };
+            let mut is_all_allowed = true;
+            for destination in &destinations {
+                let explanation = check::explain(&policy, destination, resolver.as_deref()).await;
+                is_all_allowed &= explanation.allowed;
+                let mut line = if json {
+                    serde_json::to_string(&explanation)?
+                } else {
+                    explanation.to_string()
+                };
+                line.push('\n');
+                print(line.as_bytes())?;
+            }
+            Ok(if is_all_allowed {
+                ExitCode::SUCCESS
+            } else {
+                ExitCode::FAILURE
+            })
+        })
+}
