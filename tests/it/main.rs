@@ -1,3 +1,5 @@
-//! The tests of what strait promises, one binary.
+//! What strait promises, one binary: each module holds the tests of one promise.
 
+mod decisions;
+mod harness;
 mod iana;
