@@ -59,38 +59,38 @@ struct Document {
 pub enum DocumentError {
     /// Not JSON, or not of this shape; the text names the key and the line.
     #[error("not a policy document: {0}")]
-    Json(#[from] serde_json::Error),
+    Json(serde_json::Error),
     /// A bad entry.
-    #[error("allow[{index}]: {source}")]
+    #[error("allow[{index}]: {reason}")]
     Rule {
         /// Its place in `allow`, from 0.
         index: usize,
         /// What is wrong with it.
-        source: RuleError,
+        reason: RuleError,
     },
     /// A bad network.
-    #[error("allow_net[{index}]: {source}")]
+    #[error("allow_net[{index}]: {reason}")]
     Network {
         /// Its place in `allow_net`, from 0.
         index: usize,
         /// What is wrong with it.
-        source: NetworkError,
+        reason: NetworkError,
     },
 }
 
 /// Reads a policy document: `{"allow": ["HOST", "HOST:PORT"], "allow_net": ["ADDRESS/BITS"]}`.
 /// Both keys may be absent; any other key is an error.
 pub fn parse(text: &str) -> Result<(Vec<Rule>, Vec<IpNet>), DocumentError> {
-    let document: Document = serde_json::from_str(text)?;
+    let document: Document = serde_json::from_str(text).map_err(DocumentError::Json)?;
     let rules = document.allow.iter().enumerate().map(|(index, entry)| {
-        Rule::parse(entry).map_err(|source| DocumentError::Rule { index, source })
+        Rule::parse(entry).map_err(|reason| DocumentError::Rule { index, reason })
     });
     let networks = document
         .allow_net
         .iter()
         .enumerate()
         .map(|(index, network)| {
-            parse_network(network).map_err(|source| DocumentError::Network { index, source })
+            parse_network(network).map_err(|reason| DocumentError::Network { index, reason })
         });
     Ok((
         rules.collect::<Result<_, _>>()?,
@@ -124,5 +124,35 @@ impl Policy {
     pub fn from_document(text: &str) -> Result<Self, ConfigurationError> {
         let (rules, networks) = parse(text)?;
         Ok(Self::new(rules, networks)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_printed_policy_reads_back_the_same() {
+        let text = r#"{"allow":["b\u00fccher.de","API.example.com.","www.example.com:80","[2606:4700:0::1]:443","10.1.2.3"],"allow_net":["198.51.100.0/24","2001:db8::/32"]}"#;
+        let policy = Policy::from_document(text).expect("valid");
+        let printed = print(&policy);
+        assert_eq!(
+            printed,
+            r#"{"allow":["xn--bcher-kva.de","api.example.com","www.example.com:80","[2606:4700::1]:443","10.1.2.3"],"allow_net":["198.51.100.0/24","2001:db8::/32"]}"#
+        );
+        assert_eq!(Policy::from_document(&printed).expect("valid"), policy);
+    }
+
+    #[test]
+    fn an_empty_document_allows_nothing() {
+        for text in ["{}", r#"{"allow":[]}"#, r#"{"allow_net":["10.0.0.0/8"]}"#] {
+            assert!(
+                Policy::from_document(text)
+                    .expect("valid")
+                    .rules()
+                    .is_empty(),
+                "M12"
+            );
+        }
     }
 }

@@ -57,7 +57,7 @@ pub enum PolicyError {
     #[error("the network `{0}` is listed twice; remove one of the two")]
     DuplicateNetwork(IpNet),
     /// A network that could never open anything.
-    #[error("`{network}` lies in {}, which is never opened; remove it", .class.describe())]
+    #[error("`{network}` leads to nothing but {}, which is never opened; remove it", .class.describe())]
     NeverNetwork {
         /// The network as given.
         network: IpNet,
@@ -261,5 +261,178 @@ impl Checked {
     /// The address and port.
     pub fn get(self) -> SocketAddr {
         self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Few hosts and ports, so that rules and requests meet.
+    fn entry() -> impl Strategy<Value = Rule> {
+        let host = prop::sample::select(vec![
+            "a.test",
+            "b.test",
+            "c.a.test",
+            "10.1.2.3",
+            "[fd12::1]",
+        ]);
+        let port = prop::option::of(prop::sample::select(vec![80, 443, 8080]));
+        (host, port).prop_map(|(host, port)| {
+            let entry = port.map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"));
+            Rule::parse(&entry).expect("a rule")
+        })
+    }
+
+    fn destination() -> impl Strategy<Value = Destination> {
+        entry().prop_flat_map(|rule| prop::sample::select(rule.grants().collect::<Vec<_>>()))
+    }
+
+    /// Addresses of every kind, many of them at the edges that matter.
+    fn address() -> impl Strategy<Value = IpAddr> {
+        let edges = [
+            "10.1.2.3",
+            "10.1.2.4",
+            "127.0.0.1",
+            "169.254.169.254",
+            "192.168.0.1",
+            "8.8.8.8",
+            "1.1.1.1",
+            "100.64.0.1",
+            "100.100.100.200",
+            "::1",
+            "fd12::1",
+            "fe80::1",
+            "2606:4700::1111",
+            "::ffff:127.0.0.1",
+            "::ffff:8.8.8.8",
+            "64:ff9b::7f00:1",
+            "64:ff9b::808:808",
+            "2002:7f00:1::",
+        ];
+        let edges: Vec<IpAddr> = edges
+            .iter()
+            .map(|text| text.parse().expect("an address"))
+            .collect();
+        prop_oneof![
+            prop::sample::select(edges),
+            any::<u32>().prop_map(|bits| IpAddr::V4(bits.into())),
+            any::<u128>().prop_map(|bits| IpAddr::V6(bits.into())),
+        ]
+    }
+
+    fn network() -> impl Strategy<Value = IpNet> {
+        let networks = [
+            "10.0.0.0/8",
+            "10.1.2.0/24",
+            "192.168.0.0/16",
+            "fc00::/7",
+            "0.0.0.0/0",
+            "::/0",
+        ];
+        let networks: Vec<IpNet> = networks
+            .iter()
+            .map(|text| text.parse().expect("a network"))
+            .collect();
+        prop::sample::select(networks)
+    }
+
+    fn compile(rules: &[Rule], networks: &[IpNet]) -> Policy {
+        let mut distinct: Vec<Rule> = Vec::new();
+        for rule in rules {
+            if !distinct.contains(rule) {
+                distinct.push(rule.clone());
+            }
+        }
+        let mut networks = networks.to_vec();
+        networks.sort();
+        networks.dedup();
+        Policy::new(distinct, networks).expect("networks that can match")
+    }
+
+    proptest! {
+        #[test]
+        fn adding_a_rule_never_removes_a_grant(
+            rules in prop::collection::vec(entry(), 0..6),
+            more in entry(),
+            networks in prop::collection::vec(network(), 0..3),
+            asked in destination(),
+            answers in prop::collection::vec(address(), 0..4),
+        ) {
+            let before = compile(&rules, &networks);
+            let after = compile(&[&rules[..], &[more]].concat(), &networks);
+            if let Ok(permit) = before.permit(asked.clone()) {
+                let wider = after.permit(asked).expect("the grant is still there");
+                if let Ok(dialable) = permit.check(&answers, &[]) {
+                    prop_assert_eq!(wider.check(&answers, &[]), Ok(dialable));
+                }
+            }
+        }
+
+        #[test]
+        fn what_may_be_dialled_is_public_or_granted_and_never_of_the_never_set(
+            rules in prop::collection::vec(entry(), 0..6),
+            networks in prop::collection::vec(network(), 0..3),
+            asked in destination(),
+            answers in prop::collection::vec(address(), 0..4),
+        ) {
+            let policy = compile(&rules, &networks);
+            let Ok(permit) = policy.permit(asked.clone()) else {
+                prop_assert!(rules.iter().all(|rule| rule.grants().all(|grant| grant != asked)));
+                return Ok(());
+            };
+            let own = [SocketAddr::new("1.1.1.1".parse().expect("valid"), asked.port().number())];
+            let Ok(dialable) = permit.check(&answers, &own) else { return Ok(()) };
+            prop_assert!(!dialable.addresses().is_empty());
+            for address in dialable.addresses() {
+                let ip = address.get().ip();
+                prop_assert_eq!(address.get().port(), asked.port().number());
+                prop_assert!(!own.contains(&address.get()));
+                let is_listed = rules.iter().any(|rule| {
+                    rule.grants().any(|grant| {
+                        *grant.host() == Host::Ip(ip) && grant.port() == asked.port()
+                    })
+                });
+                let is_opened = networks.iter().any(|network| network.contains(&ip));
+                match address::classify(ip).reach() {
+                    Reach::Public => {}
+                    Reach::Restricted => prop_assert!(is_listed || is_opened),
+                    Reach::Never => prop_assert!(false, "{ip} must never be dialled"),
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_literal_is_its_own_address_whatever_is_answered() {
+        let policy = compile(&[Rule::parse("10.1.2.3:443").expect("a rule")], &[]);
+        let literal = Destination::from_authority_form("10.1.2.3:443").expect("valid");
+        let permit = policy.permit(literal).expect("listed");
+        assert_eq!(permit.name(), None);
+        let answers = ["8.8.8.8".parse().expect("valid")];
+        let dialable = permit.check(&answers, &[]).expect("a listed literal");
+        assert_eq!(
+            dialable.addresses(),
+            [Checked("10.1.2.3:443".parse().expect("valid"))]
+        );
+    }
+
+    #[test]
+    fn every_address_of_a_long_answer_is_checked() {
+        // D14
+        let policy = compile(&[Rule::parse("a.test").expect("a rule")], &[]);
+        let asked = || Destination::from_authority_form("a.test:443").expect("valid");
+        let mut answers: Vec<IpAddr> = (0..500u32)
+            .map(|n| IpAddr::V4((0x0808_0000 + n).into()))
+            .collect();
+        let dialable = policy.permit(asked()).expect("listed").check(&answers, &[]);
+        assert_eq!(dialable.expect("public").addresses().len(), 500);
+        answers.push("10.0.0.1".parse().expect("valid"));
+        let failure = policy.permit(asked()).expect("listed").check(&answers, &[]);
+        let failure = failure.expect_err("the last one is private");
+        assert_eq!(failure.refusal, Denied::Address(Class::Private).into());
+        assert_eq!(failure.address, "10.0.0.1:443".parse().ok());
     }
 }

@@ -61,10 +61,10 @@ pub enum RuleError {
         instead: String,
     },
     /// `localhost`.
-    #[error("`{0}`: localhost is loopback, which is never opened; a rule for it could not match")]
+    #[error("`{0}` leads to loopback, which is never opened; remove it")]
     Localhost(String),
     /// A literal that is refused whatever is configured.
-    #[error("`{entry}`: the address is {}, which is never opened; remove it", .class.describe())]
+    #[error("`{entry}` leads to {}, which is never opened; remove it", .class.describe())]
     NeverAddress {
         /// The entry as given.
         entry: String,

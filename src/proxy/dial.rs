@@ -172,3 +172,152 @@ fn classify(error: &io::Error) -> Failed {
         Failed::Connect
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+    use std::sync::Mutex;
+
+    use super::*;
+    use crate::destination::Destination;
+    use crate::policy::Policy;
+    use crate::rule::Rule;
+
+    const LIMIT: Duration = Duration::from_secs(10);
+    const STEP: Duration = Duration::from_millis(250);
+
+    fn dialable(addresses: &[&str]) -> Dialable {
+        let rule = Rule::parse("api.example.com").expect("a rule");
+        let policy = Policy::new([rule], []).expect("a policy");
+        let asked = Destination::from_authority_form("api.example.com:443").expect("valid");
+        let answers: Vec<IpAddr> = addresses
+            .iter()
+            .map(|text| text.parse().expect("an address"))
+            .collect();
+        policy
+            .permit(asked)
+            .expect("listed")
+            .check(&answers, &[])
+            .expect("public")
+    }
+
+    /// Refuses, hangs or connects by address, and notes when it was asked.
+    struct Script {
+        started: Instant,
+        asked: Mutex<Vec<(String, u128)>>,
+        refusing: &'static [&'static str],
+        accepting: &'static [&'static str],
+        origin: Option<SocketAddr>,
+    }
+
+    impl Script {
+        fn new(refusing: &'static [&'static str]) -> Self {
+            let (started, asked) = (Instant::now(), Mutex::default());
+            Self {
+                started,
+                asked,
+                refusing,
+                accepting: &[],
+                origin: None,
+            }
+        }
+
+        fn asked(&self) -> Vec<(String, u128)> {
+            self.asked.lock().expect("not poisoned").clone()
+        }
+    }
+
+    impl Connect for Script {
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "a loopback origin in place of the address"
+        )]
+        fn connect(&self, to: Checked) -> BoxFuture<'static, io::Result<TcpStream>> {
+            let ip = to.get().ip().to_string();
+            let at = self.started.elapsed().as_millis();
+            self.asked
+                .lock()
+                .expect("not poisoned")
+                .push((ip.clone(), at));
+            let is_refused = self.refusing.contains(&ip.as_str());
+            let origin = self
+                .origin
+                .filter(|_| self.accepting.contains(&ip.as_str()));
+            Box::pin(async move {
+                match origin {
+                    Some(origin) => TcpStream::connect(origin).await,
+                    None if is_refused => Err(io::ErrorKind::ConnectionRefused.into()),
+                    None => std::future::pending().await,
+                }
+            })
+        }
+    }
+
+    fn order(addresses: &[(&str, u128)]) -> Vec<(String, u128)> {
+        addresses
+            .iter()
+            .map(|(ip, at)| ((*ip).to_owned(), *at))
+            .collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn silent_addresses_are_tried_a_step_apart_and_share_one_limit() {
+        // H11, D26
+        let script = Script::new(&[]);
+        let to = dialable(&["8.8.8.8", "8.8.4.4", "2606:4700::1", "2606:4700::2"]);
+        let failure = dial(&script, &to, LIMIT, STEP)
+            .await
+            .expect_err("nobody answers");
+        assert_eq!(failure.failed, Failed::ConnectTimeout);
+        let expected = [
+            ("2606:4700::1", 0),
+            ("8.8.8.8", 250),
+            ("2606:4700::2", 500),
+            ("8.8.4.4", 750),
+        ];
+        assert_eq!(script.asked(), order(&expected));
+        assert_eq!(script.started.elapsed().as_secs(), LIMIT.as_secs());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_refusal_starts_the_next_attempt_at_once() {
+        let script = Script::new(&["2606:4700::1", "8.8.8.8"]);
+        let to = dialable(&["2606:4700::1", "8.8.8.8"]);
+        let failure = dial(&script, &to, LIMIT, STEP)
+            .await
+            .expect_err("both refuse");
+        assert_eq!(failure.failed, Failed::ConnectRefused);
+        assert_eq!(
+            script.asked(),
+            order(&[("2606:4700::1", 0), ("8.8.8.8", 0)])
+        );
+    }
+
+    #[tokio::test]
+    async fn the_first_connection_wins() {
+        // D26: a host without working IPv6 gets through within a step.
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0")
+            .await
+            .expect("a free port");
+        let script = Script {
+            accepting: &["8.8.8.8"],
+            origin: listener.local_addr().ok(),
+            ..Script::new(&[])
+        };
+        let to = dialable(&["2606:4700::1", "8.8.8.8"]);
+        let connection = dial(&script, &to, LIMIT, STEP).await.expect("one accepts");
+        assert_eq!(connection.address, "8.8.8.8:443".parse().expect("valid"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn sixteen_addresses_are_enough() {
+        // D14
+        let many: Vec<String> = (1..=100).map(|n| format!("8.8.8.{n}")).collect();
+        let script = Script::new(&[]);
+        let to = dialable(&many.iter().map(String::as_str).collect::<Vec<_>>());
+        dial(&script, &to, LIMIT, STEP)
+            .await
+            .expect_err("nobody answers");
+        assert_eq!(script.asked().len(), MAX_ATTEMPTS);
+    }
+}

@@ -101,9 +101,9 @@ pub(super) async fn exchange(
     let limits = &context.shared.limits;
     match forward(connection.stream, request, passage, seat.clone(), limits).await {
         Ok(response) => Ok(response),
-        Err(failed) => Ok(reply::refusal(
+        Err(refusal) => Ok(reply::refusal(
             seat,
-            failed.into(),
+            refusal,
             Some(&head.destination),
             after,
         )),

@@ -3,6 +3,8 @@
 //! Every request has a connection of its own, opened for it: so no connection is shared between
 //! clients, and none is used under a decision that was made for another address.
 
+use std::error::Error;
+use std::io::ErrorKind;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -21,7 +23,7 @@ use super::reply::{AbortOnDrop, OriginContent, ReplyBody};
 use super::screen::Seat;
 use crate::audit::Ended;
 use crate::forwarding;
-use crate::refusal::Failed;
+use crate::refusal::{Failed, Malformed, Refusal};
 
 /// Sends a request, rewritten already, and returns the origin's response to pass on.
 pub(super) async fn forward(
@@ -30,7 +32,7 @@ pub(super) async fn forward(
     passage: Passage,
     seat: Seat,
     limits: &Limits,
-) -> Result<Response<ReplyBody>, Failed> {
+) -> Result<Response<ReplyBody>, Refusal> {
     // The connection ends with this exchange; an origin that knows does not hold it open.
     request
         .headers_mut()
@@ -41,26 +43,12 @@ pub(super) async fn forward(
         counts: Arc::clone(&counts),
         seat: seat.clone(),
     });
-    let connection;
-    let outcome = match handshake(origin, limits).await {
-        Ok((mut sender, task)) => {
-            connection = task;
-            let response = sender.send_request(request);
-            let outcome = tokio::select! {
-                outcome = response => outcome.map_err(|error| failure(&error)),
-                () = silence(&seat, limits) => Err(Failed::ResponseTimeout),
-            };
-            outcome.and_then(|response| match response.status() {
-                // Nobody asked for it: Upgrade is not passed on.
-                StatusCode::SWITCHING_PROTOCOLS => Err(Failed::ResponseInvalid),
-                _ => Ok(response),
-            })
+    let (mut response, connection) = match ask(origin, request, &seat, limits).await {
+        Ok(answered) => answered,
+        Err(Broken { refusal, ended }) => {
+            passage.close(ended);
+            return Err(refusal);
         }
-        Err(error) => return Err(refuse(passage, failure(&error))),
-    };
-    let mut response = match outcome {
-        Ok(response) => response,
-        Err(failed) => return Err(refuse(passage, failed)),
     };
     let (status, version) = (response.status(), response.version());
     forwarding::rewrite_response(status, version, response.headers_mut());
@@ -78,21 +66,34 @@ pub(super) async fn forward(
     }))
 }
 
-/// Starts HTTP/1 on a connection; its task ends with the exchange.
-async fn handshake(
+/// Sends a request on a connection of its own and waits for the head of the response. The
+/// connection lasts as long as what comes back with it.
+async fn ask(
     origin: TcpStream,
+    request: Request<Upload>,
+    seat: &Seat,
     limits: &Limits,
-) -> hyper::Result<(http1::SendRequest<Upload>, AbortOnDrop)> {
-    let (sender, connection) = http1::Builder::new()
+) -> Result<(Response<Incoming>, AbortOnDrop), Broken> {
+    let (mut sender, connection) = http1::Builder::new()
         .max_headers(limits.head.fields)
         .max_buf_size(limits.head.bytes)
         .preserve_header_case(true)
         .title_case_headers(true)
         .handshake(TokioIo::new(origin))
-        .await?;
+        .await
+        .map_err(|error| Broken::of(&error))?;
     // What goes wrong on it comes out of the response or its body.
-    let task = tokio::spawn(async move { drop(connection.await) });
-    Ok((sender, AbortOnDrop(task.abort_handle())))
+    let connection = tokio::spawn(async move { drop(connection.await) });
+    let connection = AbortOnDrop(connection.abort_handle());
+    let response = tokio::select! {
+        response = sender.send_request(request) => response.map_err(|error| Broken::of(&error))?,
+        () = silence(seat, limits) => return Err(Broken::by_origin(Failed::ResponseTimeout)),
+    };
+    // Nobody asked for another protocol: Upgrade is not passed on.
+    if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+        return Err(Broken::by_origin(Failed::ResponseInvalid));
+    }
+    Ok((response, connection))
 }
 
 /// Resolves when neither the client nor the origin has moved a byte for the time a response may
@@ -108,17 +109,54 @@ async fn silence(seat: &Seat, limits: &Limits) {
     }
 }
 
-fn refuse(passage: Passage, failed: Failed) -> Failed {
-    passage.close(Ended::Refused(failed.into()));
-    failed
+/// An exchange that has no response to pass on: what the client is told, and how it ended.
+struct Broken {
+    refusal: Refusal,
+    ended: Ended,
 }
 
-fn failure(error: &hyper::Error) -> Failed {
-    if error.is_parse() || error.is_parse_too_large() {
-        Failed::ResponseInvalid
-    } else {
-        Failed::ResponseIncomplete
+impl Broken {
+    fn of(error: &hyper::Error) -> Self {
+        if error.is_user() {
+            Self::by_client(error)
+        } else if error.is_parse() || error.is_parse_too_large() {
+            Self::by_origin(Failed::ResponseInvalid)
+        } else {
+            Self::by_origin(Failed::ResponseIncomplete)
+        }
     }
+
+    fn by_origin(failed: Failed) -> Self {
+        Self {
+            refusal: failed.into(),
+            ended: Ended::Refused(failed.into()),
+        }
+    }
+
+    /// The request's own content broke: it ended early, or its chunks are none.
+    fn by_client(error: &hyper::Error) -> Self {
+        let content = error
+            .source()
+            .and_then(|source| source.downcast_ref::<hyper::Error>());
+        let refusal = Refusal::from(Malformed::Framing);
+        let is_malformed = content.is_some_and(|content| content.source().is_some_and(is_bad_data));
+        let ended = if is_malformed {
+            Ended::Refused(refusal)
+        } else {
+            Ended::ClientGone
+        };
+        Self { refusal, ended }
+    }
+}
+
+/// Whether a body's error is about what came, and not about its having stopped.
+fn is_bad_data(error: &(dyn Error + 'static)) -> bool {
+    error.downcast_ref::<std::io::Error>().is_some_and(|error| {
+        matches!(
+            error.kind(),
+            ErrorKind::InvalidInput | ErrorKind::InvalidData
+        )
+    })
 }
 
 /// The client's content on its way to the origin, counted.

@@ -119,7 +119,10 @@ fn decide(case: &Case, policy: &Policy, answers: &HashMap<String, Answer>) -> (R
         elapsed: Duration::ZERO,
     };
     let mut bytes = case.bytes();
-    let line_breaks = bytes.iter().take_while(|byte| b"\r\n".contains(byte)).count();
+    let line_breaks = bytes
+        .iter()
+        .take_while(|byte| b"\r\n".contains(byte))
+        .count();
     bytes.drain(..line_breaks);
     let head = RequestHead::parse(&bytes, Limits::default().head)
         // The client stops there.
@@ -172,12 +175,22 @@ fn decide(case: &Case, policy: &Policy, answers: &HashMap<String, Answer>) -> (R
 /// The fields of a head that has been parsed already.
 fn fields(head: &[u8]) -> http::HeaderMap {
     let head = String::from_utf8_lossy(head);
-    let lines = head.split("\r\n").skip(1).take_while(|line| !line.is_empty());
+    let lines = head
+        .split("\r\n")
+        .skip(1)
+        .take_while(|line| !line.is_empty());
     let field = |line: &str| {
         let (name, value) = line.split_once(':').expect("a field");
-        (name.parse().expect("a name"), value.trim().parse().expect("a value"))
+        (
+            name.parse().expect("a name"),
+            value.trim().parse().expect("a value"),
+        )
     };
-    lines.map(field).collect::<Vec<(http::HeaderName, http::HeaderValue)>>().into_iter().collect()
+    lines
+        .map(field)
+        .collect::<Vec<(http::HeaderName, http::HeaderValue)>>()
+        .into_iter()
+        .collect()
 }
 
 #[test]
@@ -186,20 +199,36 @@ fn the_core_decides_every_case_as_the_table_says() {
     let mut wrong = Vec::new();
     for case in &table.cases {
         let policy = case.policy.as_ref().unwrap_or(&table.policy);
-        let rules = policy.allow.iter().map(|rule| Rule::parse(rule).expect("a rule"));
+        let rules = policy
+            .allow
+            .iter()
+            .map(|rule| Rule::parse(rule).expect("a rule"));
         let networks = policy.allow_net.iter();
         let networks = networks.map(|network| document::parse_network(network).expect("a network"));
         let policy = Policy::new(rules, networks).expect("a policy");
-        let (reason, line) = decide(case, &policy, case.answers.as_ref().unwrap_or(&table.answers));
+        let (reason, line) = decide(
+            case,
+            &policy,
+            case.answers.as_ref().unwrap_or(&table.answers),
+        );
         let proxy_status = match reason {
             Reason::Refused(refusal) => Some(refusal.proxy_status()),
             Reason::Listed | Reason::Cut(_) => None,
         };
         if line.trim_end() != case.audit || proxy_status != case.proxy_status {
-            wrong.push(format!("{}\n  want {}\n  got  {line}", case.name, case.audit));
+            wrong.push(format!(
+                "{}\n  want {}\n  got  {line}",
+                case.name, case.audit
+            ));
         }
     }
-    assert!(wrong.is_empty(), "{} of {} cases:\n{}", wrong.len(), table.cases.len(), wrong.join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "{} of {} cases:\n{}",
+        wrong.len(),
+        table.cases.len(),
+        wrong.join("\n")
+    );
 }
 
 #[tokio::test]
@@ -245,20 +274,33 @@ async fn a_real_proxy_answers_and_records_every_case_as_the_table_says() {
             complain(format!("dialled {dialled:?}"));
         }
         // Before the address check nothing is resolved for a refusal, and one name for the rest.
-        let permitted = case.audit.contains("\"allowed\":true") || case.audit.contains("_address\"");
+        let permitted =
+            case.audit.contains("\"allowed\":true") || case.audit.contains("_address\"");
         if resolved.len() > 1 || (!permitted && !resolved.is_empty()) {
             complain(format!("resolved {resolved:?}"));
         }
-        if is_refused && !response.body.contains(&format!("\"error\":\"{}\"", code_of(case))) {
+        if is_refused
+            && !response
+                .body
+                .contains(&format!("\"error\":\"{}\"", code_of(case)))
+        {
             complain(format!("body {}", response.body));
         }
     }
-    assert!(wrong.is_empty(), "{} of {} cases:\n{}", wrong.len(), table.cases.len(), wrong.join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "{} of {} cases:\n{}",
+        wrong.len(),
+        table.cases.len(),
+        wrong.join("\n")
+    );
 }
 
 /// The refusal code that a case's `Proxy-Status` carries.
 fn code_of(case: &Case) -> &str {
     let status = case.proxy_status.as_deref().unwrap_or_default();
-    let (_, details) = status.split_once("details=\"").expect("every refusal has its code");
+    let (_, details) = status
+        .split_once("details=\"")
+        .expect("every refusal has its code");
     details.trim_end_matches('"')
 }

@@ -11,9 +11,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use strait::destination::HostName;
 use strait::document;
 use strait::policy::{Checked, Policy};
-use strait::proxy::{
-    BoxFuture, Connect, Limits, Proxy, ProxyConfig, Resolve, ServeError, Stop,
-};
+use strait::proxy::{BoxFuture, Connect, Limits, Proxy, ProxyConfig, Resolve, ServeError, Stop};
 use strait::refusal::Failed;
 use strait::rule::Rule;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -161,11 +159,17 @@ impl Setup {
     /// Allows the hosts, like `--allow`.
     pub(crate) fn allowing(rules: &[&str]) -> Self {
         Self {
-            rules: rules.iter().map(|rule| Rule::parse(rule).expect("a rule")).collect(),
+            rules: rules
+                .iter()
+                .map(|rule| Rule::parse(rule).expect("a rule"))
+                .collect(),
             networks: Vec::new(),
             names: Names::default(),
             dial: Dial::default(),
-            limits: Limits { grace: Duration::from_millis(100), ..Limits::default() },
+            limits: Limits {
+                grace: Duration::from_millis(100),
+                ..Limits::default()
+            },
             name: None,
             log_close: false,
             notice: |_| {},
@@ -173,12 +177,16 @@ impl Setup {
     }
 
     pub(crate) fn opening(mut self, network: &str) -> Self {
-        self.networks.push(document::parse_network(network).expect("a network"));
+        self.networks
+            .push(document::parse_network(network).expect("a network"));
         self
     }
 
     pub(crate) fn answering(mut self, name: &str, addresses: &[&str]) -> Self {
-        let addresses = addresses.iter().map(|text| text.parse().expect("an address")).collect();
+        let addresses = addresses
+            .iter()
+            .map(|text| text.parse().expect("an address"))
+            .collect();
         self.names.answers.insert(name.to_owned(), Ok(addresses));
         self
     }
@@ -235,7 +243,10 @@ impl Setup {
             notice: self.notice,
         };
         let names = Arc::new(self.names);
-        let dialer = Arc::new(Dialer { dial: self.dial, ..Dialer::default() });
+        let dialer = Arc::new(Dialer {
+            dial: self.dial,
+            ..Dialer::default()
+        });
         let resolver: Arc<dyn Resolve> = names.clone();
         let connector: Arc<dyn Connect> = dialer.clone();
         let proxy = Proxy::new(config, resolver, connector, sink).expect("a thread");
@@ -243,7 +254,14 @@ impl Setup {
         let address = listener.local_addr().expect("an address");
         let (stop, stopped) = watch::channel(Stop::Run);
         let task = tokio::spawn(async move { proxy.serve(listener, stopped).await });
-        Running { address, stop, task, names, dialer, lines }
+        Running {
+            address,
+            stop,
+            task,
+            names,
+            dialer,
+            lines,
+        }
     }
 }
 
@@ -260,8 +278,13 @@ pub(crate) struct Running {
 impl Running {
     /// A new client.
     pub(crate) async fn client(&self) -> Client {
-        let stream = TcpStream::connect(self.address).await.expect("the proxy listens");
-        Client { stream, unread: Vec::new() }
+        let stream = TcpStream::connect(self.address)
+            .await
+            .expect("the proxy listens");
+        Client {
+            stream,
+            unread: Vec::new(),
+        }
     }
 
     /// A client that has sent something.
@@ -292,7 +315,12 @@ impl Running {
 
     /// The addresses dialled.
     pub(crate) fn dialled(&self) -> Vec<String> {
-        self.dialer.asked.all().iter().map(ToString::to_string).collect()
+        self.dialer
+            .asked
+            .all()
+            .iter()
+            .map(ToString::to_string)
+            .collect()
     }
 
     /// Waits until an address is being dialled.
@@ -311,7 +339,11 @@ impl Running {
 
     /// The audit lines so far, with the times that differ from run to run set to 0.
     pub(crate) fn audit(&self) -> Vec<String> {
-        self.lines.all().iter().map(|line| without_ms(line)).collect()
+        self.lines
+            .all()
+            .iter()
+            .map(|line| without_ms(line))
+            .collect()
     }
 
     /// The `reason` and `ended` words of the audit lines so far.
@@ -319,7 +351,9 @@ impl Running {
         let word = |line: String| {
             let line: serde_json::Value = serde_json::from_str(&line).expect("JSON");
             let word = line.get("reason").or_else(|| line.get("ended"));
-            word.and_then(|word| word.as_str()).expect("a reason").to_owned()
+            word.and_then(|word| word.as_str())
+                .expect("a reason")
+                .to_owned()
         };
         self.lines.all().into_iter().map(word).collect()
     }
@@ -341,15 +375,23 @@ impl Running {
     /// Stops the proxy at once and returns all of its audit lines.
     pub(crate) async fn stop(self) -> Vec<String> {
         self.stop.send_replace(Stop::Now);
-        let outcome = soon("the end of the proxy", self.task).await.expect("no panic");
+        let outcome = soon("the end of the proxy", self.task)
+            .await
+            .expect("no panic");
         outcome.expect("the lines were written");
-        self.lines.all().iter().map(|line| without_ms(line)).collect()
+        self.lines
+            .all()
+            .iter()
+            .map(|line| without_ms(line))
+            .collect()
     }
 }
 
 /// Sets `"ms":N` to `"ms":0`: the one field of a line that no test can fix.
 fn without_ms(line: &str) -> String {
-    let (before, after) = line.rsplit_once("\"ms\":").expect("every line has its time");
+    let (before, after) = line
+        .rsplit_once("\"ms\":")
+        .expect("every line has its time");
     assert!(after.trim_end_matches('}').parse::<u64>().is_ok(), "{line}");
     format!("{before}\"ms\":0}}")
 }
@@ -390,8 +432,11 @@ impl Client {
         let head: Vec<u8> = self.unread.drain(..end).collect();
         let head = String::from_utf8(head).expect("heads in tests are text");
         let status = head.split(' ').nth(1).and_then(|word| word.parse().ok());
-        let mut response =
-            Response { status: status.expect("a status"), head, body: String::new() };
+        let mut response = Response {
+            status: status.expect("a status"),
+            head,
+            body: String::new(),
+        };
         if let Some(length) = response.field("content-length") {
             let length: usize = length.parse().expect("a length");
             while self.unread.len() < length {
@@ -406,12 +451,18 @@ impl Client {
     /// Reads up to and including a mark.
     async fn read_until(&mut self, mark: &[u8]) -> usize {
         loop {
-            let found = self.unread.windows(mark.len()).position(|window| window == mark);
+            let found = self
+                .unread
+                .windows(mark.len())
+                .position(|window| window == mark);
             if let Some(found) = found {
                 return found + mark.len();
             }
             let so_far = String::from_utf8_lossy(&self.unread).into_owned();
-            assert!(self.read_more().await > 0, "the connection ended after {so_far:?}");
+            assert!(
+                self.read_more().await > 0,
+                "the connection ended after {so_far:?}"
+            );
         }
     }
 

@@ -1,5 +1,17 @@
 //! What strait promises, one binary: each module holds the tests of one promise.
 
+#![allow(
+    clippy::disallowed_methods,
+    clippy::expect_used,
+    clippy::unwrap_used,
+    reason = "a test fails loudly, and reaches the proxy as others do"
+)]
+
+mod audit;
 mod decisions;
+mod forwarding;
 mod harness;
 mod iana;
+mod limits;
+mod program;
+mod tunnel;

@@ -1,0 +1,446 @@
+//! The program as others start it: readiness, lifeline, signals, exit codes, words.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, ChildStderr, ChildStdin, Command, ExitStatus, Output, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::harness::PATIENCE;
+
+fn strait() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_strait"));
+    // Nothing in the environment changes what it does (M15).
+    command.env_clear();
+    command
+        .env("HTTP_PROXY", "http://127.0.0.1:1")
+        .env("ALL_PROXY", "socks5://127.0.0.1:1");
+    command
+}
+
+fn run(arguments: &[&str]) -> Output {
+    strait()
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()
+        .expect("it starts")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).expect("text")
+}
+
+/// A started `strait proxy`; killed when dropped.
+struct Started {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    stderr: BufReader<ChildStderr>,
+    address: String,
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Started {
+    fn new(arguments: &[&str]) -> Self {
+        Self::writing_to(Stdio::piped(), arguments)
+    }
+
+    fn writing_to(stdout: impl Into<Stdio>, arguments: &[&str]) -> Self {
+        let mut child = strait()
+            .args([
+                "proxy",
+                "--listen",
+                "127.0.0.1:0",
+                "--resolver",
+                "127.0.0.1:9",
+            ])
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(stdout)
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("it starts");
+        let stdin = child.stdin.take();
+        let mut stderr = BufReader::new(child.stderr.take().expect("piped"));
+        let mut address = None;
+        while address.is_none() {
+            let mut line = String::new();
+            assert!(
+                stderr.read_line(&mut line).expect("text") > 0,
+                "it ended before it was ready"
+            );
+            address = line
+                .strip_prefix("listening on ")
+                .map(|address| address.trim().to_owned());
+        }
+        Self {
+            child,
+            stdin,
+            stderr,
+            address: address.expect("just found"),
+        }
+    }
+
+    fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(&self.address).expect("it listens");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        stream
+    }
+
+    fn exchange(&self, request: &str) -> String {
+        let mut stream = self.connect();
+        stream.write_all(request.as_bytes()).expect("it reads");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("an answer");
+        answer
+    }
+
+    fn signal(&self, name: &str) {
+        let pid = self.child.id().to_string();
+        let sent = Command::new("kill")
+            .args(["-s", name, &pid])
+            .status()
+            .expect("kill");
+        assert!(sent.success());
+    }
+
+    /// How it ended and what it had said, which must be within `limit`.
+    fn end_within(mut self, limit: Duration) -> (ExitStatus, String, String) {
+        let started = Instant::now();
+        let mut stdout = self.child.stdout.take().expect("piped");
+        let (tell, told) = mpsc::channel();
+        let reader = thread::spawn(move || {
+            let mut text = String::new();
+            stdout.read_to_string(&mut text).expect("text");
+            tell.send(()).expect("somebody waits");
+            text
+        });
+        told.recv_timeout(limit).expect("it ends in time");
+        let status = self.child.wait().expect("a status");
+        assert!(started.elapsed() <= limit, "{:?}", started.elapsed());
+        let mut stderr = String::new();
+        self.stderr.read_to_string(&mut stderr).expect("text");
+        (status, reader.join().expect("read"), stderr)
+    }
+}
+
+const REFUSED: &str = "CONNECT evil.com:443 HTTP/1.1\r\nHost: x\r\n\r\n";
+
+#[test]
+fn the_end_of_standard_input_ends_it_at_once() {
+    let mut proxy = Started::new(&["--allow", "api.example.com", "--name", "notion"]);
+    assert!(proxy.exchange(REFUSED).starts_with("HTTP/1.1 403 "));
+    // Bytes on standard input are no end of it.
+    proxy
+        .stdin
+        .as_mut()
+        .expect("piped")
+        .write_all(b"still here\n")
+        .expect("it reads");
+    assert!(proxy.exchange(REFUSED).starts_with("HTTP/1.1 403 "));
+    let _open = proxy.connect();
+    drop(proxy.stdin.take());
+    let (status, stdout, stderr) = proxy.end_within(Duration::from_secs(1));
+    assert_eq!(status.code(), Some(0), "{stderr}");
+    assert_eq!(stdout.lines().count(), 2, "one line an attempt: {stdout}");
+    for line in stdout.lines() {
+        let line: serde_json::Value = serde_json::from_str(line).expect("JSON");
+        assert_eq!(
+            (&line["server"], &line["reason"]),
+            (&"notion".into(), &"not_listed".into())
+        );
+    }
+    assert_eq!(stderr, "standard input has ended: stopping\n");
+}
+
+#[test]
+fn it_ends_at_once_where_there_is_no_standard_input() {
+    // M8, M9: an empty one, and a closed one.
+    let output = run(&["proxy", "--listen", "127.0.0.1:0", "--allow", "192.0.2.1"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let binary = env!("CARGO_BIN_EXE_strait");
+    let script = format!("exec {binary} proxy --listen 127.0.0.1:0 --allow 192.0.2.1 <&-");
+    let output = Command::new("sh")
+        .args(["-c", &script])
+        .output()
+        .expect("sh");
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+}
+
+#[test]
+fn a_signal_drains_and_a_second_one_cuts() {
+    // M10
+    for signal in ["TERM", "INT"] {
+        let mut proxy = Started::new(&[
+            "--no-lifeline",
+            "--allow",
+            "api.example.com",
+            "--grace",
+            "1m",
+        ]);
+        // Without a lifeline the end of standard input is nothing.
+        drop(proxy.stdin.take());
+        assert!(proxy.exchange(REFUSED).starts_with("HTTP/1.1 403 "));
+        // An attempt that is under way: its name server never answers.
+        let mut open = proxy.connect();
+        open.write_all(b"CONNECT api.exam").expect("it reads");
+        proxy.signal(signal);
+        let mut line = String::new();
+        proxy.stderr.read_line(&mut line).expect("text");
+        assert!(line.starts_with("signal received"), "{line}");
+        assert!(
+            proxy.child.try_wait().expect("a status").is_none(),
+            "it did not wait"
+        );
+        proxy.signal(signal);
+        let (status, stdout, _) = proxy.end_within(Duration::from_secs(2));
+        assert_eq!(status.code(), Some(0));
+        assert!(stdout.starts_with('{'), "{stdout}");
+    }
+}
+
+#[test]
+fn a_drain_without_anything_open_is_over_at_once() {
+    let proxy = Started::new(&["--allow", "api.example.com", "--grace", "1m"]);
+    proxy.signal("TERM");
+    let (status, stdout, _) = proxy.end_within(Duration::from_secs(1));
+    assert_eq!((status.code(), stdout.as_str()), (Some(0), ""));
+}
+
+#[test]
+fn a_reader_of_the_audit_that_goes_away_ends_it_with_1() {
+    // Its reader is gone before it starts: a test beside this one that starts a program holds a copy
+    // of every descriptor for a moment.
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let mut proxy = Started::writing_to(writer, &["--allow", "api.example.com"]);
+    let mut stream = proxy.connect();
+    stream.write_all(REFUSED.as_bytes()).expect("it reads");
+    let mut answer = Vec::new();
+    // A reset or an end, but no answer.
+    let _ = stream.read_to_end(&mut answer);
+    assert_eq!(text(&answer), "");
+    let mut stderr = String::new();
+    proxy.stderr.read_to_string(&mut stderr).expect("text");
+    assert!(
+        stderr.contains("audit log can no longer be written"),
+        "{stderr}"
+    );
+    assert_eq!(proxy.child.wait().expect("a status").code(), Some(1));
+}
+
+#[test]
+fn what_it_cannot_start_with_is_named_with_the_remedy() {
+    let folder = std::env::temp_dir().join(format!("strait-{}", std::process::id()));
+    fs::create_dir_all(&folder).expect("a folder");
+    let document = |name: &str, content: &str| {
+        let path = folder.join(name);
+        fs::write(&path, content).expect("a file");
+        path.to_str().expect("text").to_owned()
+    };
+    let documents = [
+        document("key.json", "{\"allow\": [], \"alow_net\": []}"),
+        document("twice.json", "{\"allow\": [], \"allow\": []}"),
+        document("entry.json", "{\"allow\": [\"a.example\", \"*.example\"]}"),
+        document("net.json", "{\"allow_net\": [\"10.0.0.1/8\"]}"),
+        document("type.json", "{\"allow\": \"a.example\"}"),
+        document("text.json", "allow a.example"),
+    ];
+    let missing = folder
+        .join("missing.json")
+        .to_str()
+        .expect("text")
+        .to_owned();
+    let mut wrong: Vec<Vec<&str>> = documents
+        .iter()
+        .map(|path| vec!["--policy", path])
+        .collect();
+    wrong.push(vec!["--policy", &missing]);
+    for entry in [
+        "",
+        "*",
+        "*.example.com",
+        "http://x",
+        "https://api.example.com/v1",
+        "x:0",
+        "x:65536",
+        "x:+443",
+        "x:",
+        "user@x",
+        "localhost:8080",
+        "foo.localhost",
+        "127.0.0.1:8080",
+        "[::1]:80",
+        "::1",
+        "2606:4700::1111",
+        "[::ffff:93.184.216.34]:443",
+        "169.254.169.254",
+        "100.100.100.200",
+        "127.1",
+        "ex..com",
+        "\u{ff41}pi.example.com",
+        "\u{ff11}27.0.0.1",
+        "a b",
+        "a,b",
+    ] {
+        wrong.push(vec!["--allow", entry]);
+    }
+    for network in [
+        "10.0.0.0",
+        "10.0.0.1/8",
+        "127.0.0.0/8",
+        "169.254.0.0/16",
+        "fe80::/10",
+        "x",
+        "10.0.0.0/33",
+    ] {
+        wrong.push(vec!["--allow-net", network]);
+    }
+    wrong.push(vec!["--allow", "a.example", "--allow", "A.example."]);
+    wrong.push(vec![
+        "--allow-net",
+        "10.0.0.0/8",
+        "--allow-net",
+        "10.0.0.0/8",
+    ]);
+    for limit in [
+        "--header-timeout=0",
+        "--header-timeout=soon",
+        "--dns-timeout=99999999d",
+        "--max-connections=0",
+        "--max-head-bytes=1",
+        "--max-headers=0",
+        "--listen=localhost",
+        "--resolver=dns.example",
+        "--name=a b",
+        "--grace=-1s",
+    ] {
+        wrong.push(vec![limit]);
+    }
+    let mut said = String::new();
+    for arguments in &wrong {
+        let mut all = vec![
+            "proxy",
+            "--listen",
+            "127.0.0.1:0",
+            "--resolver",
+            "127.0.0.1",
+        ];
+        if arguments
+            .iter()
+            .any(|argument| argument.starts_with("--resolver") || argument.starts_with("--listen"))
+        {
+            all = vec!["proxy"];
+        }
+        all.extend(arguments);
+        let output = run(&all);
+        assert_eq!(
+            output.status.code(),
+            Some(2),
+            "{arguments:?}: {}",
+            text(&output.stderr)
+        );
+        assert!(output.stdout.is_empty(), "{arguments:?}");
+        let shown = format!("{arguments:?}\n{}\n", text(&output.stderr));
+        said += &shown.replace(folder.to_str().expect("text"), "FOLDER");
+    }
+    fs::remove_dir_all(&folder).expect("the folder is ours");
+    insta::assert_snapshot!(said);
+}
+
+#[test]
+fn an_address_in_use_is_told_and_ends_it_with_1() {
+    let proxy = Started::new(&["--allow", "api.example.com"]);
+    let output = run(&[
+        "proxy",
+        "--listen",
+        &proxy.address,
+        "--resolver",
+        "127.0.0.1",
+        "--allow",
+        "a.example",
+    ]);
+    assert_eq!(output.status.code(), Some(1));
+    let stderr = text(&output.stderr);
+    assert!(
+        stderr.contains(&proxy.address) && stderr.contains("--listen"),
+        "{stderr}"
+    );
+}
+
+#[test]
+fn check_explains_each_destination() {
+    let policy = [
+        "--allow",
+        "api.example.com",
+        "--allow",
+        "10.1.2.3:5432",
+        "--allow",
+        "www.example.com:80",
+    ];
+    let check = |more: &[&str]| {
+        let output = run(&[&["check"], &policy[..], more].concat());
+        format!(
+            "{more:?} -> {:?}\n{}{}",
+            output.status.code(),
+            text(&output.stdout),
+            text(&output.stderr)
+        )
+    };
+    let said = [
+        check(&[
+            "api.example.com:443",
+            "API.example.com.:80",
+            "10.1.2.3:5432",
+        ]),
+        check(&["api.example.com:443", "www.example.com:443", "evil.com:443"]),
+        check(&["--json", "api.example.com:443", "evil.com:443"]),
+        check(&["evil.com"]),
+        check(&["user@api.example.com:443"]),
+        check(&[]),
+        check(&["--resolver", "127.0.0.1", "api.example.com:443"]),
+    ];
+    insta::assert_snapshot!(said.join("\n"));
+}
+
+#[test]
+fn help_fits_eighty_columns_and_stays_as_it_is() {
+    let mut said = String::new();
+    for arguments in [&["--help"][..], &["proxy", "--help"], &["check", "--help"]] {
+        let output = run(arguments);
+        assert_eq!(output.status.code(), Some(0));
+        said += &text(&output.stdout);
+        said += "\n========\n";
+    }
+    for line in said.lines() {
+        assert!(line.chars().count() <= 80, "{line}");
+    }
+    insta::assert_snapshot!(said);
+}
+
+#[test]
+fn the_version_names_the_commit() {
+    let version = text(&run(&["--version"]).stdout);
+    let (name, commit) = version.trim_end().split_once(" (").expect("a commit");
+    assert_eq!(name, concat!("strait ", env!("CARGO_PKG_VERSION")));
+    let commit = commit.trim_end_matches(')');
+    let is_commit = commit.len() >= 7 && commit.bytes().all(|byte| byte.is_ascii_hexdigit());
+    assert!(is_commit || commit == "unknown commit", "{version}");
+}
+
+#[test]
+fn completions_are_printed_for_every_shell() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let output = run(&["completions", shell]);
+        assert_eq!(output.status.code(), Some(0));
+        assert!(text(&output.stdout).contains("allow-net"), "{shell}");
+    }
+}
