@@ -52,7 +52,10 @@ pub(super) async fn serve<C: Client>(client: C, context: Context) {
     let (mut client, early) = connection.into_parts().io.into_inner().into_parts();
     match seat.take_tunnel() {
         Some(tunnel) if is_over => relay(client, early, tunnel, &limits, stop).await,
-        Some(_) | None if is_over && !seat.is_broken() => close(&mut client).await,
+        Some(_) | None if is_over && !seat.is_broken() => tokio::select! {
+            () = close(&mut client) => {}
+            () = Stop::reached(&mut stop, Stop::Now) => {}
+        },
         Some(_) | None => client.reset(),
     }
 }

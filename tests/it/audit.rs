@@ -73,6 +73,7 @@ async fn a_fault_in_one_connection_leaves_its_line_and_the_others_alone() {
     // M18
     let proxy = setup().dialling(Dial::Panic).start().await;
     assert_eq!(proxy.exchange(CONNECT).await, "");
+    proxy.audit_of(1).await;
     assert_eq!(proxy.reasons(), ["internal_error"]);
     let refused = proxy
         .exchange("CONNECT evil.com:443 HTTP/1.1\r\nHost: x\r\n\r\n")

@@ -30,10 +30,8 @@ pub(crate) fn fixed_clock() -> SystemTime {
 
 /// Waits for something that must happen.
 pub(crate) async fn soon<T>(what: &str, happens: impl Future<Output = T>) -> T {
-    match timeout(PATIENCE, happens).await {
-        Ok(value) => value,
-        Err(_) => panic!("{what} did not happen within {PATIENCE:?}"),
-    }
+    let outcome = timeout(PATIENCE, happens).await;
+    outcome.unwrap_or_else(|_| panic!("{what} did not happen within {PATIENCE:?}"))
 }
 
 /// What is asked for, and in which order.

@@ -237,111 +237,102 @@ fn a_reader_of_the_audit_that_goes_away_ends_it_with_1() {
     assert_eq!(proxy.child.wait().expect("a status").code(), Some(1));
 }
 
+/// Entries, networks and limits that stop it, each alone.
+const WRONG: &[(&str, &[&str])] = &[
+    (
+        "--allow",
+        &[
+            "",
+            "*",
+            "*.example.com",
+            "http://x",
+            "https://api.example.com/v1",
+            "x:0",
+            "x:65536",
+            "x:+443",
+            "x:",
+            "user@x",
+            "localhost:8080",
+            "foo.localhost",
+            "127.0.0.1:8080",
+            "[::1]:80",
+            "::1",
+            "2606:4700::1111",
+            "[::ffff:93.184.216.34]:443",
+            "169.254.169.254",
+            "100.100.100.200",
+            "127.1",
+            "ex..com",
+            "\u{ff41}pi.example.com",
+            "\u{ff11}27.0.0.1",
+            "a b",
+            "a,b",
+        ],
+    ),
+    (
+        "--allow-net",
+        &[
+            "10.0.0.0",
+            "10.0.0.1/8",
+            "127.0.0.0/8",
+            "169.254.0.0/16",
+            "fe80::/10",
+            "x",
+            "10.0.0.0/33",
+        ],
+    ),
+    ("--header-timeout", &["0", "soon"]),
+    ("--dns-timeout", &["99999999d"]),
+    ("--max-connections", &["0"]),
+    ("--max-head-bytes", &["1"]),
+    ("--max-headers", &["0"]),
+    ("--listen", &["localhost"]),
+    ("--resolver", &["dns.example"]),
+    ("--name", &["a b"]),
+    ("--grace", &["-1s"]),
+];
+
+/// Policy documents that stop it.
+const WRONG_DOCUMENTS: &[(&str, &str)] = &[
+    ("key.json", "{\"allow\": [], \"alow_net\": []}"),
+    ("twice.json", "{\"allow\": [], \"allow\": []}"),
+    ("entry.json", "{\"allow\": [\"a.example\", \"*.example\"]}"),
+    ("net.json", "{\"allow_net\": [\"10.0.0.1/8\"]}"),
+    ("type.json", "{\"allow\": \"a.example\"}"),
+    ("text.json", "allow a.example"),
+];
+
 #[test]
 fn what_it_cannot_start_with_is_named_with_the_remedy() {
     let folder = std::env::temp_dir().join(format!("strait-{}", std::process::id()));
     fs::create_dir_all(&folder).expect("a folder");
-    let document = |name: &str, content: &str| {
+    let mut wrong: Vec<Vec<String>> = Vec::new();
+    for (name, content) in WRONG_DOCUMENTS {
         let path = folder.join(name);
         fs::write(&path, content).expect("a file");
-        path.to_str().expect("text").to_owned()
-    };
-    let documents = [
-        document("key.json", "{\"allow\": [], \"alow_net\": []}"),
-        document("twice.json", "{\"allow\": [], \"allow\": []}"),
-        document("entry.json", "{\"allow\": [\"a.example\", \"*.example\"]}"),
-        document("net.json", "{\"allow_net\": [\"10.0.0.1/8\"]}"),
-        document("type.json", "{\"allow\": \"a.example\"}"),
-        document("text.json", "allow a.example"),
-    ];
-    let missing = folder
-        .join("missing.json")
-        .to_str()
-        .expect("text")
-        .to_owned();
-    let mut wrong: Vec<Vec<&str>> = documents
-        .iter()
-        .map(|path| vec!["--policy", path])
-        .collect();
-    wrong.push(vec!["--policy", &missing]);
-    for entry in [
-        "",
-        "*",
-        "*.example.com",
-        "http://x",
-        "https://api.example.com/v1",
-        "x:0",
-        "x:65536",
-        "x:+443",
-        "x:",
-        "user@x",
-        "localhost:8080",
-        "foo.localhost",
-        "127.0.0.1:8080",
-        "[::1]:80",
-        "::1",
-        "2606:4700::1111",
-        "[::ffff:93.184.216.34]:443",
-        "169.254.169.254",
-        "100.100.100.200",
-        "127.1",
-        "ex..com",
-        "\u{ff41}pi.example.com",
-        "\u{ff11}27.0.0.1",
-        "a b",
-        "a,b",
-    ] {
-        wrong.push(vec!["--allow", entry]);
+        wrong.push(vec![format!("--policy={}", path.display())]);
     }
-    for network in [
-        "10.0.0.0",
-        "10.0.0.1/8",
-        "127.0.0.0/8",
-        "169.254.0.0/16",
-        "fe80::/10",
-        "x",
-        "10.0.0.0/33",
-    ] {
-        wrong.push(vec!["--allow-net", network]);
+    wrong.push(vec![format!(
+        "--policy={}",
+        folder.join("missing.json").display()
+    )]);
+    for (flag, values) in WRONG {
+        wrong.extend(values.iter().map(|value| vec![format!("{flag}={value}")]));
     }
-    wrong.push(vec!["--allow", "a.example", "--allow", "A.example."]);
-    wrong.push(vec![
-        "--allow-net",
-        "10.0.0.0/8",
-        "--allow-net",
-        "10.0.0.0/8",
-    ]);
-    for limit in [
-        "--header-timeout=0",
-        "--header-timeout=soon",
-        "--dns-timeout=99999999d",
-        "--max-connections=0",
-        "--max-head-bytes=1",
-        "--max-headers=0",
-        "--listen=localhost",
-        "--resolver=dns.example",
-        "--name=a b",
-        "--grace=-1s",
+    for twice in [
+        ["--allow=a.example", "--allow=A.example."],
+        ["--allow-net=10.0.0.0/8"; 2],
     ] {
-        wrong.push(vec![limit]);
+        wrong.push(twice.map(str::to_owned).to_vec());
     }
     let mut said = String::new();
     for arguments in &wrong {
-        let mut all = vec![
-            "proxy",
-            "--listen",
-            "127.0.0.1:0",
-            "--resolver",
-            "127.0.0.1",
-        ];
-        if arguments
-            .iter()
-            .any(|argument| argument.starts_with("--resolver") || argument.starts_with("--listen"))
-        {
-            all = vec!["proxy"];
-        }
-        all.extend(arguments);
-        let output = run(&all);
+        let output = strait()
+            .arg("proxy")
+            .args(arguments)
+            .stdin(Stdio::null())
+            .output();
+        let output = output.expect("it starts");
         assert_eq!(
             output.status.code(),
             Some(2),
@@ -349,7 +340,7 @@ fn what_it_cannot_start_with_is_named_with_the_remedy() {
             text(&output.stderr)
         );
         assert!(output.stdout.is_empty(), "{arguments:?}");
-        let shown = format!("{arguments:?}\n{}\n", text(&output.stderr));
+        let shown = format!("{}\n{}\n", arguments.join(" "), text(&output.stderr));
         said += &shown.replace(folder.to_str().expect("text"), "FOLDER");
     }
     fs::remove_dir_all(&folder).expect("the folder is ours");
