@@ -30,20 +30,28 @@
 //!
 //! # What it defends
 //!
-//! Numbered, and each with the test that shows it (`tests/it/` unless another place is named):
+//! Numbered, and each with the tests that show it, in `tests/it/`:
 //!
 //! 1. Nothing is dialled that is not listed, and nothing is resolved before it is permitted:
-//!    `refusals::nothing_is_dialled_or_resolved_for_a_refusal`.
-//! 2. What is dialled is what was checked, and all of a name's addresses were:
-//!    `addresses::*`, the property tests of [`policy`], the fuzz target `decide`.
+//!    `decisions::a_real_proxy_answers_and_records_every_case_as_the_table_says`.
+//! 2. What is dialled is what was checked, and all of a name's addresses were: the same, with
+//!    `limits::a_name_is_resolved_once_for_each_attempt` and the property tests of [`policy`].
 //! 3. One parse: what is matched, resolved, dialled and sent as Host is one canonical destination:
-//!    the tests of [`head`], [`destination`] and [`forwarding`].
-//! 4. Exactly one line per attempt, whatever happens to it: `audit::*`.
+//!    `decisions::the_core_decides_every_case_as_the_table_says`,
+//!    `forwarding::the_origin_sees_its_own_name_and_no_field_of_our_hop`.
+//! 4. Exactly one line per attempt, whatever happens to it:
+//!    `audit::a_client_that_goes_away_leaves_its_line`,
+//!    `audit::a_shutdown_leaves_a_line_for_what_it_cuts`,
+//!    `audit::a_fault_in_one_connection_leaves_its_line_and_the_others_alone`.
 //! 5. No traffic without a record: `audit::nothing_passes_while_the_log_is_blocked`,
 //!    `audit::a_broken_log_stops_the_proxy`.
 //! 6. A refused or broken message never becomes another request, nor looks complete:
-//!    `forwarding::*`, `smuggling::*`.
-//! 7. Everything ends: `limits::*`, `lifecycle::*`.
+//!    `tunnel::a_refused_connect_is_closed_with_its_early_bytes_unread_as_a_request`,
+//!    `forwarding::a_truncated_response_never_ends_cleanly`,
+//!    `forwarding::a_truncated_request_body_is_never_completed_for_the_origin`.
+//! 7. Everything is bounded and everything ends: `limits::a_slow_head_is_a_408_and_one_line`,
+//!    `limits::one_client_too_many_is_a_503_and_room_is_made_again`,
+//!    `program::the_end_of_standard_input_ends_it_at_once`.
 //!
 //! What it does not defend against stands in `SECURITY.md`.
 //!

@@ -8,6 +8,7 @@
 //! still there, so what follows a CONNECT stays here until the tunnel takes it.
 
 use std::io;
+use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker, ready};
@@ -213,17 +214,16 @@ impl<C: Client> Screen<C> {
 
     /// Reads once from the client into the buffer; 0 bytes are its end.
     fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        let filled = self.buffer.len();
-        self.buffer.resize(filled + READ_SIZE, 0);
-        let mut into = ReadBuf::new(self.buffer.get_mut(filled..).unwrap_or_default());
-        let outcome = Pin::new(&mut self.client).poll_read(cx, &mut into);
-        let count = into.filled().len();
-        self.buffer.truncate(filled + count);
-        ready!(outcome)?;
-        if count > 0 {
+        // On the stack: a connection that waits holds no memory for what may come.
+        let mut space = [MaybeUninit::uninit(); READ_SIZE];
+        let mut piece = ReadBuf::uninit(&mut space);
+        ready!(Pin::new(&mut self.client).poll_read(cx, &mut piece))?;
+        let piece = piece.filled();
+        if !piece.is_empty() {
             self.seat.touch();
+            self.buffer.extend_from_slice(piece);
         }
-        Poll::Ready(Ok(count))
+        Poll::Ready(Ok(piece.len()))
     }
 
     /// While a reply is under way: pending until it is over or the client has gone.

@@ -9,6 +9,7 @@
 
 mod audit;
 mod decisions;
+mod documents;
 mod forwarding;
 mod harness;
 mod iana;
