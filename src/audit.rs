@@ -63,6 +63,8 @@ pub enum Reason {
 pub enum Cut {
     /// The client closed its connection.
     ClientGone,
+    /// No byte crossed for too long.
+    Idle,
     /// The proxy was told to stop.
     Shutdown,
     /// The proxy failed on it.
@@ -76,6 +78,7 @@ impl Reason {
             Self::Listed => "listed",
             Self::Refused(refusal) => refusal.code(),
             Self::Cut(Cut::ClientGone) => "client_gone",
+            Self::Cut(Cut::Idle) => "idle",
             Self::Cut(Cut::Shutdown) => "shutdown",
             Self::Cut(Cut::Internal) => "internal_error",
         }

@@ -31,8 +31,8 @@ mod tunnel;
 use std::fmt;
 use std::io::{self, Write};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
@@ -46,7 +46,7 @@ pub use self::resolve::{BoxFuture, DnsResolver, Resolve, lookup};
 
 use self::attempt::Attempt;
 use self::journal::Journal;
-use crate::audit::Reason;
+use crate::audit::{Cut, Reason};
 use crate::destination::Destination;
 use crate::head::HeadLimits;
 use crate::policy::Policy;
@@ -224,9 +224,33 @@ struct Context {
     /// Where this proxy listens, if it does.
     listening: Option<SocketAddr>,
     stop: watch::Receiver<Stop>,
+    /// Why we cut this connection, if we did.
+    cut: Arc<OnceLock<Cut>>,
 }
 
 impl Context {
+    /// The context of a proxy; each connection has a clone made by `for_connection`.
+    fn new(
+        shared: &Arc<Shared>,
+        listening: Option<SocketAddr>,
+        stop: watch::Receiver<Stop>,
+    ) -> Self {
+        Self {
+            shared: Arc::clone(shared),
+            listening,
+            stop,
+            cut: Arc::default(),
+        }
+    }
+
+    /// The same for one more connection.
+    fn for_connection(&self) -> Self {
+        Self {
+            cut: Arc::default(),
+            ..self.clone()
+        }
+    }
+
     /// The socket addresses among a destination's that are this proxy's own: dialling one would be
     /// a request to itself (RFC 9110 §7.6).
     fn own_addresses(&self, destination: &Destination, answers: &[IpAddr]) -> Vec<SocketAddr> {
@@ -315,11 +339,7 @@ impl Proxy {
 
     /// Serves one stream that the host program accepted itself.
     pub async fn serve_stream<C: Client>(&self, client: C, stop: watch::Receiver<Stop>) {
-        let context = Context {
-            shared: Arc::clone(&self.shared),
-            listening: None,
-            stop,
-        };
+        let context = Context::new(&self.shared, None, stop);
         connection::serve(client, context).await;
     }
 
@@ -328,11 +348,7 @@ impl Proxy {
         let seats = Arc::new(Semaphore::new(limits.connections));
         let (tell, told) = watch::channel(Stop::Run);
         let listening = listener.local_addr().ok();
-        let context = Context {
-            shared: Arc::clone(&self.shared),
-            listening,
-            stop: told,
-        };
+        let context = Context::new(&self.shared, listening, told);
         let mut connections = JoinSet::new();
         let mut turned_away = JoinSet::new();
         let mut pause = ACCEPT_PAUSE.0;
@@ -361,7 +377,7 @@ impl Proxy {
             // Small answers must not wait for more; a socket that cannot is closed already.
             drop(client.set_nodelay(true));
             if let Ok(seat) = Arc::clone(&seats).try_acquire_owned() {
-                let context = context.clone();
+                let context = context.for_connection();
                 connections.spawn(async move {
                     connection::serve(client, context).await;
                     drop(seat);

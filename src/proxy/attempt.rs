@@ -200,6 +200,7 @@ impl Drop for Passage {
     fn drop(&mut self) {
         let ended = match cut(&self.context) {
             Cut::ClientGone => Ended::ClientGone,
+            Cut::Idle => Ended::Idle,
             Cut::Shutdown => Ended::Shutdown,
             Cut::Internal => Ended::Internal,
         };
@@ -214,6 +215,6 @@ fn cut(context: &Context) -> Cut {
     } else if *context.stop.borrow() == Stop::Now {
         Cut::Shutdown
     } else {
-        Cut::ClientGone
+        context.cut.get().copied().unwrap_or(Cut::ClientGone)
     }
 }

@@ -13,12 +13,16 @@ use super::exchange::exchange;
 use super::screen::{Screen, Seat};
 use super::tunnel::relay;
 use super::{Client, Context, Stop};
+use crate::audit::Cut;
 
-/// How long a closing connection waits for the client to stop sending: closing with unread bytes
-/// would reset it, and a reset can overtake the answer the client has yet to read.
-const LINGER: Duration = Duration::from_secs(1);
-/// How much a closing connection reads meanwhile.
-const LINGER_BYTES: u64 = 1 << 20;
+/// How long a closing connection is read on, so that the client can read its answer first: closing
+/// with unread bytes would reset it, and a reset can overtake the answer. An upload whose response
+/// came early gets to its end this way, within reason.
+const LINGER: Duration = Duration::from_secs(30);
+/// How long it may be silent meanwhile.
+const LINGER_SILENCE: Duration = Duration::from_secs(1);
+/// How much is read at a time meanwhile.
+const LINGER_BUFFER: usize = 16 * 1024;
 /// Room for hyper beside the largest head: it gets heads whole, and has a minimum of its own.
 const HYPER_SLACK: usize = 16 * 1024;
 
@@ -45,7 +49,11 @@ pub(super) async fn serve<C: Client>(client: C, context: Context) {
                 std::pin::Pin::new(&mut connection).graceful_shutdown();
             }
             () = Stop::reached(&mut stop, Stop::Now), if is_draining => break false,
-            () = stalled(&seat, limits.idle) => break false,
+            () = stalled(&seat, limits.idle) => {
+                // Only the first reason counts, and this is the only place that gives one.
+                let _ = context.cut.set(Cut::Idle);
+                break false;
+            }
         }
     };
     // Whatever was under way ends here, and its lines are written.
@@ -78,7 +86,9 @@ async fn stalled(seat: &Seat, limit: Option<Duration>) {
 pub(super) async fn close<C: Client>(client: &mut C) {
     let discard = async {
         client.shutdown().await?;
-        tokio::io::copy(&mut client.take(LINGER_BYTES), &mut tokio::io::sink()).await
+        let mut ignored = vec![0; LINGER_BUFFER];
+        while timeout(LINGER_SILENCE, client.read(&mut ignored)).await?? > 0 {}
+        std::io::Result::Ok(())
     };
     // Whether the client ends, breaks off or takes too long, the connection is over.
     drop(timeout(LINGER, discard).await);

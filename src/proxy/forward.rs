@@ -4,16 +4,17 @@
 //! clients, and none is used under a decision that was made for another address.
 
 use std::error::Error;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use http::header::CONNECTION;
 use http::{HeaderValue, Request, Response, StatusCode};
 use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep_until};
 
@@ -38,11 +39,7 @@ pub(super) async fn forward(
         .headers_mut()
         .insert(CONNECTION, HeaderValue::from_static("close"));
     let counts = passage.counts();
-    let request = request.map(|body| Upload {
-        body,
-        counts: Arc::clone(&counts),
-        seat: seat.clone(),
-    });
+    let request = request.map(|body| Upload::new(body, Arc::clone(&counts), seat.clone()));
     let (mut response, connection) = match ask(origin, request, &seat, limits).await {
         Ok(answered) => answered,
         Err(Broken { refusal, ended }) => {
@@ -54,7 +51,7 @@ pub(super) async fn forward(
     forwarding::rewrite_response(status, version, response.headers_mut());
     // Our own version goes to the client, whatever the origin speaks (RFC 9112 §2.3).
     *response.version_mut() = http::Version::HTTP_11;
-    seat.watch();
+    seat.content_starts();
     Ok(response.map(|body| {
         let content = OriginContent {
             body,
@@ -79,7 +76,7 @@ async fn ask(
         .max_buf_size(limits.head.bytes)
         .preserve_header_case(true)
         .title_case_headers(true)
-        .handshake(TokioIo::new(origin))
+        .handshake(TokioIo::new(Deaf::hearing(origin)))
         .await
         .map_err(|error| Broken::of(&error))?;
     // What goes wrong on it comes out of the response or its body.
@@ -151,7 +148,7 @@ impl Broken {
 
 /// Whether a body's error is about what came, and not about its having stopped.
 fn is_bad_data(error: &(dyn Error + 'static)) -> bool {
-    error.downcast_ref::<std::io::Error>().is_some_and(|error| {
+    error.downcast_ref::<io::Error>().is_some_and(|error| {
         matches!(
             error.kind(),
             ErrorKind::InvalidInput | ErrorKind::InvalidData
@@ -165,6 +162,19 @@ struct Upload {
     body: Incoming,
     counts: Arc<Counts>,
     seat: Seat,
+}
+
+impl Upload {
+    fn new(body: Incoming, counts: Arc<Counts>, seat: Seat) -> Self {
+        seat.content_starts();
+        Self { body, counts, seat }
+    }
+}
+
+impl Drop for Upload {
+    fn drop(&mut self) {
+        self.seat.content_ended();
+    }
 }
 
 impl Body for Upload {
@@ -192,5 +202,60 @@ impl Body for Upload {
 
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
+    }
+}
+
+/// A connection that can still be heard when it no longer listens.
+///
+/// An origin may answer and close before it has read a whole request; its reset then fails our next
+/// write although the answer is there to be read. What cannot be written is dropped, and the reader
+/// finds out whether there is an answer.
+#[derive(Debug)]
+struct Deaf {
+    origin: TcpStream,
+    is_deaf: bool,
+}
+
+impl Deaf {
+    fn hearing(origin: TcpStream) -> Self {
+        Self {
+            origin,
+            is_deaf: false,
+        }
+    }
+}
+
+impl AsyncRead for Deaf {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        out: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.origin).poll_read(cx, out)
+    }
+}
+
+impl AsyncWrite for Deaf {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        if self.is_deaf {
+            return Poll::Ready(Ok(bytes.len()));
+        }
+        if let Ok(count) = ready!(Pin::new(&mut self.origin).poll_write(cx, bytes)) {
+            return Poll::Ready(Ok(count));
+        }
+        self.is_deaf = true;
+        Poll::Ready(Ok(bytes.len()))
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.origin).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.origin).poll_shutdown(cx)
     }
 }

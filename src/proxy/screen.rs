@@ -48,8 +48,8 @@ struct State {
     waiting: Option<Waker>,
     /// When a byte last crossed between us and the client.
     active: Option<Instant>,
-    /// Content is on its way and must not stall.
-    is_watched: bool,
+    /// How many contents are on their way and must not stall: the request's, the response's.
+    contents: usize,
     /// A tunnel that waits for the connection's stream.
     tunnel: Option<Tunnel>,
     /// The reply could not be finished: the client must not take what it has for all of it.
@@ -80,7 +80,7 @@ impl Seat {
         if state.turn == Turn::Reply {
             state.turn = Turn::Flush;
         }
-        state.is_watched = false;
+        state.contents = 0;
     }
 
     /// Notes that the reply ends in the middle.
@@ -104,16 +104,22 @@ impl Seat {
     }
 
     /// Notes that content is on its way: from here on bytes must cross.
-    pub(super) fn watch(&self) {
+    pub(super) fn content_starts(&self) {
         let mut state = self.lock();
-        state.is_watched = true;
+        state.contents += 1;
         state.active = Some(Instant::now());
+    }
+
+    /// Notes that content has ended.
+    pub(super) fn content_ended(&self) {
+        let mut state = self.lock();
+        state.contents = state.contents.saturating_sub(1);
     }
 
     /// When content that is on its way last moved.
     pub(super) fn watched_since(&self) -> Option<Instant> {
         let state = self.lock();
-        state.active.filter(|_| state.is_watched)
+        state.active.filter(|_| state.contents > 0)
     }
 
     /// Notes that a byte crossed.

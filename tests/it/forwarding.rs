@@ -444,6 +444,38 @@ async fn a_response_may_come_before_the_request_has_ended() {
 }
 
 #[tokio::test]
+async fn an_early_response_is_not_lost_to_the_reset_behind_it() {
+    // The origin answers and closes with the upload unread: its kernel sends a reset.
+    let origin = Origin::serving(|mut stream| async move {
+        read_head(&mut stream).await;
+        let reply = b"HTTP/1.1 413 Content Too Large\r\nContent-Length: 3\r\n\r\nno!";
+        stream.write_all(reply).await.unwrap();
+        stream.readable().await.unwrap();
+    });
+    let origin = origin.await;
+    let size = 4 << 20;
+    for round in 0..20 {
+        let proxy = proxy_to(&origin).await;
+        let head = format!(
+            "POST http://www.example.com/ HTTP/1.1\r\nHost: x\r\nContent-Length: {size}\r\n\r\n"
+        );
+        let mut client = proxy.client_sending(head).await;
+        // All of it is taken, although nobody wants it: the client reads its answer when it is done.
+        let upload = vec![b'x'; size];
+        soon("the upload", client.stream.write_all(&upload))
+            .await
+            .expect("it is taken");
+        let response = client.response().await;
+        assert_eq!(
+            (response.status, response.body.as_str()),
+            (413, "no!"),
+            "round {round}"
+        );
+        assert!(client.end().await.is_ok(), "round {round}");
+    }
+}
+
+#[tokio::test]
 async fn content_is_passed_on_as_it_comes() {
     // K18: each event arrives before the next is sent.
     let (tell, told) = tokio::sync::watch::channel(0);
@@ -532,8 +564,29 @@ async fn content_that_stalls_ends_in_a_reset() {
         .answering("www.example.com", &["93.184.216.35"])
         .dialling(Dial::To(origin.address))
         .limited(|limits| limits.idle = Some(Duration::from_millis(200)))
+        .logging_close()
         .start()
         .await;
     let mut client = proxy.client_sending(get("")).await;
     assert!(client.end().await.is_err());
+    proxy.audit_of(2).await;
+    assert_eq!(proxy.reasons(), ["listed", "idle"]);
+    // The same for what the client sends.
+    let head = "POST http://www.example.com/ HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nhalf";
+    let silent = Origin::serving(|stream| async move {
+        std::future::pending::<()>().await;
+        drop(stream);
+    });
+    let silent = silent.await;
+    let proxy = Setup::allowing(&["www.example.com:80"])
+        .answering("www.example.com", &["93.184.216.35"])
+        .dialling(Dial::To(silent.address))
+        .limited(|limits| limits.idle = Some(Duration::from_millis(200)))
+        .logging_close()
+        .start()
+        .await;
+    let mut client = proxy.client_sending(head).await;
+    assert!(client.end().await.is_err());
+    proxy.audit_of(2).await;
+    assert_eq!(proxy.reasons(), ["listed", "idle"]);
 }
