@@ -2,7 +2,8 @@
 //!
 //! libc's resolver is never used: it has search lists, a hosts file, its own idea of an address
 //! literal and no deadline. Names are asked for as fully qualified, exactly once per attempt, and
-//! only after the policy has permitted them.
+//! only after the policy has permitted them. Where a server answers with an alias alone, hickory asks
+//! the same server for the name it points to: the only names beside the listed ones.
 
 use std::future::Future;
 use std::io;
