@@ -166,18 +166,27 @@ pub struct Permit<'a> {
     destination: Destination,
 }
 
-/// An address that failed the check, for the audit line.
+/// Why a destination is not reached, and the address that is the reason, for the audit line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CheckFailure {
+pub struct NotReached {
     /// Why nothing is dialled.
     pub refusal: Refusal,
     /// The address at fault.
     pub address: Option<SocketAddr>,
 }
 
-impl std::error::Error for CheckFailure {}
+impl<R: Into<Refusal>> From<R> for NotReached {
+    fn from(refusal: R) -> Self {
+        Self {
+            refusal: refusal.into(),
+            address: None,
+        }
+    }
+}
 
-impl std::fmt::Display for CheckFailure {
+impl std::error::Error for NotReached {}
+
+impl std::fmt::Display for NotReached {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.refusal.fmt(f)
     }
@@ -207,7 +216,7 @@ impl Permit<'_> {
     ///
     /// One bad address refuses the whole answer: a listed name that also resolves to the inside is
     /// an attack or a mistake.
-    pub fn check(self, answers: &[IpAddr], own: &[SocketAddr]) -> Result<Dialable, CheckFailure> {
+    pub fn check(self, answers: &[IpAddr], own: &[SocketAddr]) -> Result<Dialable, NotReached> {
         let answers = match self.destination.host() {
             Host::Name(_) => answers,
             Host::Ip(literal) => std::slice::from_ref(literal),
@@ -216,7 +225,7 @@ impl Permit<'_> {
         let mut addresses = Vec::with_capacity(answers.len());
         for ip in answers {
             let address = SocketAddr::new(*ip, port);
-            let failure = |denied: Denied| CheckFailure {
+            let failure = |denied: Denied| NotReached {
                 refusal: denied.into(),
                 address: Some(address),
             };
@@ -229,11 +238,7 @@ impl Permit<'_> {
             }
         }
         if addresses.is_empty() {
-            let refusal = Failed::DnsNoRecords.into();
-            return Err(CheckFailure {
-                refusal,
-                address: None,
-            });
+            return Err(Failed::DnsNoRecords.into());
         }
         Ok(Dialable { addresses })
     }

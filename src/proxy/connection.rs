@@ -10,7 +10,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::exchange::exchange;
-use super::screen::{Screen, Seat};
+use super::screen::Screen;
+use super::seat::Seat;
 use super::tunnel::relay;
 use super::{Client, Context, Stop};
 use crate::audit::Cut;

@@ -1,24 +1,26 @@
 //! One request through the pipeline.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 use http::{Request, Response};
 use hyper::body::{Body, Incoming};
 
-use super::Context;
 use super::attempt::Attempt;
 use super::dial::{Connection, dial};
 use super::forward::forward;
 use super::journal::JournalBroken;
 use super::reply::{self, After, ReplyBody};
 use super::resolve::lookup;
-use super::screen::Seat;
+use super::screen::Screened;
+use super::seat::Seat;
 use super::tunnel::Tunnel;
+use super::{Context, Shared};
 use crate::audit::{Ended, Reason};
+use crate::destination::Destination;
 use crate::forwarding::{self, NextHop};
-use crate::head::{Form, RequestHead};
-use crate::policy::Permit;
-use crate::refusal::{Denied, Malformed, Refusal};
+use crate::head::{Form, RefusedHead, RequestHead};
+use crate::policy::NotReached;
+use crate::refusal::{Malformed, Refusal};
 
 /// Takes one request from its head to its answer:
 ///
@@ -38,166 +40,156 @@ pub(super) async fn exchange(
     request: Request<Incoming>,
 ) -> Result<Response<ReplyBody>, JournalBroken> {
     let mut attempt = Attempt::open(&context).await?;
-
-    let head = match seat.take_head() {
-        Some(Ok(head)) => head,
-        Some(Err(refused)) => {
-            attempt.note_fragments(refused.method, refused.host);
-            return refuse(
-                attempt,
-                seat,
-                Refusal::from(refused.reason).into(),
-                None,
-                After::Close,
-            )
-            .await;
-        }
-        // hyper found a head where the screen saw none: the two read the body before it differently.
-        None => {
-            let refusal = Refusal::from(Malformed::Framing).into();
-            return refuse(attempt, seat, refusal, None, After::Close).await;
+    let reached = reach(&context, &mut attempt, seat.take_head(), &request).await;
+    let Reached { head, connection } = match reached {
+        Ok(reached) => reached,
+        Err(no) => {
+            // The policy's word: what it permitted stays permitted when it cannot be done.
+            let allowed = matches!(no.refusal, Refusal::Failed(_));
+            let reason = Reason::Refused(no.refusal);
+            attempt.refused(reason, allowed, no.address).await?;
+            let destination = no.destination.as_ref();
+            return Ok(reply::refusal(seat, no.refusal, destination, no.after));
         }
     };
-    attempt.note_request(head.method.as_str(), &head.destination);
-    let after = match head.form {
-        Form::Forward { .. } if request.body().is_end_stream() => After::KeepAlive,
-        // A refused tunnel's bytes, or a body nobody reads, must not be taken for the next request.
-        Form::Forward { .. } | Form::Tunnel => After::Close,
+    let address = connection.as_ref().map(|connection| connection.address);
+    let passage = attempt.passed(address).await?;
+    let Some(Connection { stream, .. }) = connection else {
+        // An OPTIONS request that was meant for this proxy.
+        passage.close(Ended::Complete);
+        return Ok(reply::empty(seat));
     };
-
-    let permit = match authorise(&context, &head, &request) {
-        Ok(permit) => permit,
-        Err(denied) => {
-            let refusal = Refusal::from(denied).into();
-            return refuse(attempt, seat, refusal, Some(&head), after).await;
+    match &head.form {
+        Form::Tunnel => {
+            seat.hand_over(Tunnel {
+                origin: stream,
+                passage,
+            });
+            Ok(reply::empty(seat))
         }
-    };
-    attempt.note_allowed();
-
-    let request = match &head.form {
-        Form::Tunnel => None,
         Form::Forward { target } => {
-            let Some(request) = prepare(&head, target, request) else {
-                attempt.passed(None).await?.close(Ended::Complete);
-                return Ok(reply::empty(seat));
-            };
-            Some(request)
+            let after = after_refusing(&head, &request);
+            let request = rewrite(&head, target, request);
+            let limits = &context.shared.limits;
+            let response = forward(stream, request, passage, seat.clone(), limits).await;
+            Ok(response.unwrap_or_else(|refusal| {
+                reply::refusal(seat, refusal, Some(&head.destination), after)
+            }))
         }
-    };
-    let connection = match connect(&context, permit).await {
-        Ok(connection) => connection,
-        Err(no) => return refuse(attempt, seat, no, Some(&head), after).await,
-    };
-    let passage = attempt.passed(Some(connection.address)).await?;
-
-    let Some(request) = request else {
-        let reply = reply::empty(seat.clone());
-        seat.hand_over(Tunnel {
-            origin: connection.stream,
-            passage,
-        });
-        return Ok(reply);
-    };
-    let limits = &context.shared.limits;
-    match forward(connection.stream, request, passage, seat.clone(), limits).await {
-        Ok(response) => Ok(response),
-        Err(refusal) => Ok(reply::refusal(
-            seat,
-            refusal,
-            Some(&head.destination),
-            after,
-        )),
     }
 }
 
-/// A refusal, and the address it is about.
-#[derive(Clone, Copy, Debug)]
+/// A request whose origin is connected, or which needs none.
+struct Reached {
+    head: RequestHead,
+    connection: Option<Connection>,
+}
+
+/// A refusal, what it is about, and what may follow it on the connection.
 struct No {
     refusal: Refusal,
     address: Option<SocketAddr>,
+    destination: Option<Destination>,
+    after: After,
 }
 
-impl From<Refusal> for No {
-    fn from(refusal: Refusal) -> Self {
-        Self {
+/// Steps 2 to 6: from a head to a connection, or to the first reason against it.
+async fn reach(
+    context: &Context,
+    attempt: &mut Attempt,
+    head: Option<Screened>,
+    request: &Request<Incoming>,
+) -> Result<Reached, No> {
+    let head = head.unwrap_or_else(|| {
+        // hyper found a head where the screen saw none: they read the body before it differently.
+        Err(RefusedHead::new(Malformed::Framing, &[]))
+    });
+    let head = head.map_err(|refused| {
+        attempt.note_fragments(refused.method, refused.host);
+        let refusal = refused.reason.into();
+        No {
             refusal,
             address: None,
+            destination: None,
+            after: After::Close,
+        }
+    })?;
+    attempt.note_request(head.method.as_str(), &head.destination);
+    match connect(context, attempt, &head, request).await {
+        Ok(connection) => Ok(Reached { head, connection }),
+        Err(NotReached { refusal, address }) => {
+            let after = after_refusing(&head, request);
+            Err(No {
+                refusal,
+                address,
+                destination: Some(head.destination),
+                after,
+            })
         }
     }
 }
 
-/// Records a refusal, then answers with it.
-async fn refuse(
-    attempt: Attempt,
-    seat: Seat,
-    no: No,
-    head: Option<&RequestHead>,
-    after: After,
-) -> Result<Response<ReplyBody>, JournalBroken> {
-    // Once permitted, only a policy reason takes the permission back.
-    let allowed = matches!(no.refusal, Refusal::Failed(_));
-    attempt
-        .refused(Reason::Refused(no.refusal), allowed, no.address)
-        .await?;
-    let destination = head.map(|head| &head.destination);
-    Ok(reply::refusal(seat, no.refusal, destination, after))
-}
-
-fn authorise<'a>(
-    context: &'a Context,
+/// Authorises, resolves, checks and dials; no connection where the request was meant for this proxy.
+async fn connect(
+    context: &Context,
+    attempt: &mut Attempt,
     head: &RequestHead,
     request: &Request<Incoming>,
-) -> Result<Permit<'a>, Denied> {
-    let permit = context.shared.policy.permit(head.destination.clone())?;
+) -> Result<Option<Connection>, NotReached> {
+    let Shared {
+        policy,
+        limits,
+        resolver,
+        connector,
+        ..
+    } = &*context.shared;
+
+    let permit = policy.permit(head.destination.clone())?;
     if head.form != Form::Tunnel {
         forwarding::check(&head.method, request.headers())?;
     }
-    Ok(permit)
-}
-
-/// Rewrites a request for its origin, before anything is resolved or dialled for it; `None` where
-/// the request was meant for this proxy.
-fn prepare(
-    head: &RequestHead,
-    target: &str,
-    mut request: Request<Incoming>,
-) -> Option<Request<Incoming>> {
-    let fields = request.headers_mut();
-    match forwarding::rewrite_request(&head.method, head.version, &head.destination, fields) {
-        NextHop::Here => None,
-        NextHop::Origin => {
-            // The head's parser let through only what `Uri` takes.
-            *request.uri_mut() = target.parse().unwrap_or_default();
-            *request.version_mut() = http::Version::HTTP_11;
-            Some(request)
-        }
+    attempt.note_allowed();
+    if forwarding::next_hop(&head.method, request.headers()) == NextHop::Here {
+        return Ok(None);
     }
-}
-
-/// Resolves, checks and dials.
-async fn connect(context: &Context, permit: Permit<'_>) -> Result<Connection, No> {
-    let shared = &context.shared;
-    let limits = &shared.limits;
-    let answers: Vec<IpAddr> = match permit.name() {
-        Some(name) => lookup(&*shared.resolver, name, limits.dns)
-            .await
-            .map_err(Refusal::from)?,
+    let answers = match permit.name() {
+        Some(name) => lookup(&**resolver, name, limits.dns).await?,
         None => Vec::new(),
     };
     let own = context.own_addresses(permit.destination(), &answers);
-    let dialable = permit.check(&answers, &own).map_err(|failure| No {
-        refusal: failure.refusal,
-        address: failure.address,
-    })?;
-    dial(
-        &*shared.connector,
+    let dialable = permit.check(&answers, &own)?;
+    let dialled = dial(
+        &**connector,
         &dialable,
         limits.connect,
         limits.attempt_delay,
     )
-    .await
-    .map_err(|failure| No {
+    .await;
+    dialled.map(Some).map_err(|failure| NotReached {
         refusal: failure.failed.into(),
         address: Some(failure.address),
     })
+}
+
+/// A refused tunnel's bytes, or a body nobody reads, must not be taken for the next request.
+fn after_refusing(head: &RequestHead, request: &Request<Incoming>) -> After {
+    if head.form != Form::Tunnel && request.body().is_end_stream() {
+        After::KeepAlive
+    } else {
+        After::Close
+    }
+}
+
+/// Makes the request that goes to the origin.
+fn rewrite(head: &RequestHead, target: &str, mut request: Request<Incoming>) -> Request<Incoming> {
+    forwarding::rewrite_request(
+        &head.method,
+        head.version,
+        &head.destination,
+        request.headers_mut(),
+    );
+    // The head's parser let through only what `Uri` takes.
+    *request.uri_mut() = target.parse().unwrap_or_default();
+    *request.version_mut() = http::Version::HTTP_11;
+    request
 }

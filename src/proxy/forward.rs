@@ -21,7 +21,7 @@ use tokio::time::{Instant, sleep_until};
 use super::Limits;
 use super::attempt::{Counts, Passage};
 use super::reply::{AbortOnDrop, OriginContent, ReplyBody};
-use super::screen::Seat;
+use super::seat::Seat;
 use crate::audit::Ended;
 use crate::forwarding;
 use crate::refusal::{Failed, Malformed, Refusal};

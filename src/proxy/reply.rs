@@ -10,7 +10,7 @@ use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
 use tokio::task::AbortHandle;
 
 use super::attempt::{Counts, Passage};
-use super::screen::Seat;
+use super::seat::Seat;
 use crate::audit::Ended;
 use crate::destination::Destination;
 use crate::refusal::Refusal;
