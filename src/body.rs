@@ -11,7 +11,7 @@ pub struct BodyEnd {
     state: State,
 }
 
-/// What the next byte belongs to.
+/// What the next byte belongs to. Every line of the framing ends in CRLF, and in nothing else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     /// Content of a known length, this many bytes still.
@@ -20,13 +20,21 @@ enum State {
     Size(Option<u64>),
     /// The rest of a chunk's first line.
     Extension(u64),
-    /// The content of a chunk and the CRLF behind it, this many bytes still.
+    /// The LF of a chunk's first line.
+    SizeEnd(u64),
+    /// The content of a chunk, this many bytes still.
     Chunk(u64),
-    /// A trailer line; `true` once it has a byte besides CR.
+    /// The CR behind a chunk.
+    ChunkCr,
+    /// The LF behind a chunk.
+    ChunkLf,
+    /// A trailer line; `true` once there is something in it.
     Trailer(bool),
+    /// The LF of a trailer line.
+    TrailerEnd(bool),
     /// The body is over.
     Ended,
-    /// Not a chunked body: hyper will refuse it, and nothing after it is a head.
+    /// Not a chunked body: nothing after it is a head.
     Lost,
 }
 
@@ -44,6 +52,11 @@ impl BodyEnd {
     /// Whether the whole body has been counted.
     pub fn is_reached(&self) -> bool {
         self.state == State::Ended
+    }
+
+    /// Whether the bytes so far are no chunked body; what follows them has no meaning.
+    pub fn is_lost(&self) -> bool {
+        self.state == State::Lost
     }
 
     /// Takes the body's part of `bytes` and says how many bytes that is.
@@ -65,13 +78,19 @@ impl BodyEnd {
                 State::Chunk(left) => {
                     let (step, left) = step(left, rest.len());
                     self.state = if left == 0 {
-                        State::Size(None)
+                        State::ChunkCr
                     } else {
                         State::Chunk(left)
                     };
                     taken += step;
                 }
-                State::Size(_) | State::Extension(_) | State::Trailer(_) => {
+                State::Size(_)
+                | State::Extension(_)
+                | State::SizeEnd(_)
+                | State::ChunkCr
+                | State::ChunkLf
+                | State::Trailer(_)
+                | State::TrailerEnd(_) => {
                     self.state = rest
                         .first()
                         .map_or(State::Lost, |byte| self.state.next(*byte));
@@ -84,28 +103,39 @@ impl BodyEnd {
 }
 
 impl State {
-    /// The state after one byte of a line.
+    /// The state after one byte of the framing.
     fn next(self, byte: u8) -> Self {
-        match self {
-            Self::Size(size) => match (hex(byte), size) {
-                (Some(digit), size) => {
-                    let longer = size.unwrap_or(0).checked_mul(16);
-                    let size = longer.and_then(|size| size.checked_add(digit));
-                    size.map_or(Self::Lost, |size| Self::Size(Some(size)))
-                }
-                (None, Some(size)) => Self::Extension(size).next(byte),
-                (None, None) => Self::Lost,
-            },
-            Self::Extension(0) | Self::Trailer(true) if byte == b'\n' => Self::Trailer(false),
-            // The chunk and its CRLF.
-            Self::Extension(size) if byte == b'\n' => {
-                size.checked_add(2).map_or(Self::Lost, Self::Chunk)
+        match (self, byte) {
+            (Self::Size(size), _) if hex(byte).is_some() => {
+                let longer = size.unwrap_or(0).checked_mul(16);
+                let size = longer
+                    .zip(hex(byte))
+                    .and_then(|(size, digit)| size.checked_add(digit));
+                size.map_or(Self::Lost, |size| Self::Size(Some(size)))
             }
-            Self::Trailer(false) if byte == b'\n' => Self::Ended,
-            Self::Trailer(has_content) => Self::Trailer(has_content || byte != b'\r'),
-            Self::Extension(_) | Self::Length(_) | Self::Chunk(_) | Self::Ended | Self::Lost => {
-                self
-            }
+            (Self::Size(Some(size)) | Self::Extension(size), b'\r') => Self::SizeEnd(size),
+            (Self::Size(Some(size)), b';' | b' ' | b'\t') => Self::Extension(size),
+            (Self::Extension(_) | Self::Trailer(_), b'\n') => Self::Lost,
+            (Self::Extension(_), _) => self,
+            (Self::SizeEnd(0) | Self::TrailerEnd(true), b'\n') => Self::Trailer(false),
+            (Self::SizeEnd(size), b'\n') => Self::Chunk(size),
+            (Self::ChunkCr, b'\r') => Self::ChunkLf,
+            (Self::ChunkLf, b'\n') => Self::Size(None),
+            (Self::Trailer(has_content), b'\r') => Self::TrailerEnd(has_content),
+            (Self::Trailer(_), _) => Self::Trailer(true),
+            (Self::TrailerEnd(false), b'\n') => Self::Ended,
+            (
+                Self::Size(_)
+                | Self::SizeEnd(_)
+                | Self::ChunkCr
+                | Self::ChunkLf
+                | Self::TrailerEnd(_)
+                | Self::Length(_)
+                | Self::Chunk(_)
+                | Self::Ended
+                | Self::Lost,
+                _,
+            ) => Self::Lost,
         }
     }
 }
@@ -163,6 +193,16 @@ mod tests {
             (Framing::Chunked, "x\r\n\r\n0\r\n\r\n", None),
             (Framing::Chunked, "fffffffffffffffff\r\n", None),
             (Framing::Chunked, "ffffffffffffffff\r\nabc", None),
+            (Framing::Chunked, "3 \r\nabc\r\n0\r\n\r\n", Some(14)),
+            (Framing::Chunked, "3\nabc\r\n0\r\n\r\n", None),
+            (Framing::Chunked, "3;x\nabc\r\n0\r\n\r\n", None),
+            (Framing::Chunked, "3\rXabc\r\n0\r\n\r\n", None),
+            (Framing::Chunked, "3\r\nabcd\r\n0\r\n\r\n", None),
+            (Framing::Chunked, "3\r\nabc\n0\r\n\r\n", None),
+            (Framing::Chunked, "0\r\nA: b\n\r\n", None),
+            (Framing::Chunked, "0\r\nA: b\n\n", None),
+            (Framing::Chunked, "0\r\n\n", None),
+            (Framing::Chunked, "0\r\nA: b\r\n\r\nX", Some(11)),
         ] {
             for size in [1, 2, 3, 7, 1000] {
                 assert_eq!(

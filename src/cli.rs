@@ -13,6 +13,7 @@ use strait::document::{self, ConfigurationError};
 use strait::head::HeadLimits;
 use strait::policy::Policy;
 use strait::proxy::{Limits, ProxyConfig};
+use strait::refusal::Malformed;
 use strait::rule::Rule;
 
 /// The longest time a limit may be set to: more is a mistake, and clocks overflow.
@@ -27,18 +28,20 @@ const DOCUMENT_HELP: &str = "A policy document to add: \
 
 const EXAMPLE: &str = "\
 Example:
-  strait proxy --allow api.example.com --allow www.example.com:80 &
+  strait proxy --allow api.example.com --allow www.example.com:80
+and in another terminal
   curl -x http://127.0.0.1:3128 https://api.example.com/";
 
 const PROXY_EXAMPLE: &str = "\
 Example:
   strait proxy --allow api.example.com --allow '[2606:4700::1111]:443'
+and in another terminal
   curl -x http://127.0.0.1:3128 https://api.example.com/
 
 Standard output carries one JSON line per attempt; standard error says
 `listening on ADDRESS` once the proxy is ready. Exit codes: 0 when its
 standard input ended or a signal stopped it, 1 when it could not go on,
-2 when it was started wrongly. Times are written 250ms, 15s, 10m or 2h.";
+2 when it was started wrongly. In the background it needs --no-lifeline. Times are written 250ms, 15s, 10m or 2h.";
 
 const CHECK_EXAMPLE: &str = "\
 Example:
@@ -106,7 +109,7 @@ pub(crate) struct ProxyArgs {
     #[command(flatten)]
     pub(crate) policy: PolicyArgs,
     /// Where to listen; port 0 takes a free one
-    #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:3128")]
+    #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:3128", value_parser = parse_listen)]
     pub(crate) listen: SocketAddr,
     /// A label for the `server` field of every audit line
     #[arg(long, value_name = "LABEL", value_parser = parse_label)]
@@ -178,7 +181,7 @@ struct LimitArgs {
     /// For a tunnel that is open one way only, without a byte moving
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_positive)]
     half_close_timeout: Duration,
-    /// Clients at a time; more are answered 503
+    /// Clients at a time; more are turned away with 503
     #[arg(long, value_name = "COUNT", default_value = "1024",
           value_parser = clap::value_parser!(u32).range(1..=100_000))]
     max_connections: u32,
@@ -230,8 +233,22 @@ pub(crate) struct CheckArgs {
 }
 
 fn parse_destination(text: &str) -> Result<Destination, String> {
-    Destination::from_authority_form(text)
-        .map_err(|malformed| format!("{malformed}; write HOST:PORT, for example example.com:443"))
+    Destination::from_authority_form(text).map_err(|malformed| {
+        let reason = if malformed == Malformed::Userinfo {
+            "a destination has no user name".to_owned()
+        } else if malformed == Malformed::TargetForm {
+            "a destination is a host and a port, not a URL".to_owned()
+        } else {
+            malformed.to_string()
+        };
+        format!("{reason}; write HOST:PORT, for example example.com:443")
+    })
+}
+
+fn parse_listen(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| {
+        "an address and a port to listen on; write 127.0.0.1:3128 or [::1]:3128".to_owned()
+    })
 }
 
 fn parse_label(text: &str) -> Result<String, String> {

@@ -6,7 +6,8 @@
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use serde::{Deserialize, Serialize};
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize};
 use thiserror::Error;
 
 use crate::policy::{Policy, PolicyError};
@@ -48,15 +49,33 @@ pub fn parse_network(text: &str) -> Result<IpNet, NetworkError> {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Document {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "allow")]
     allow: Vec<String>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "allow_net")]
     allow_net: Vec<String>,
+}
+
+fn allow<'de, D: Deserializer<'de>>(value: D) -> Result<Vec<String>, D::Error> {
+    list("allow", value)
+}
+
+fn allow_net<'de, D: Deserializer<'de>>(value: D) -> Result<Vec<String>, D::Error> {
+    list("allow_net", value)
+}
+
+/// A list of strings, whose error names its key.
+fn list<'de, D: Deserializer<'de>>(key: &str, value: D) -> Result<Vec<String>, D::Error> {
+    Vec::deserialize(value).map_err(|error| D::Error::custom(format!("`{key}`: {error}")))
 }
 
 /// Why a policy document was refused.
 #[derive(Debug, Error)]
 pub enum DocumentError {
+    /// Not a JSON object.
+    #[error(
+        "not a policy document: it is a JSON object, such as {{\"allow\": [\"api.example.com\"]}}"
+    )]
+    NoObject,
     /// Not JSON, or not of this shape; the text names the key and the line.
     #[error("not a policy document: {0}")]
     Json(serde_json::Error),
@@ -81,6 +100,10 @@ pub enum DocumentError {
 /// Reads a policy document: `{"allow": ["HOST", "HOST:PORT"], "allow_net": ["ADDRESS/BITS"]}`.
 /// Both keys may be absent; any other key is an error.
 pub fn parse(text: &str) -> Result<(Vec<Rule>, Vec<IpNet>), DocumentError> {
+    // serde would fill the struct from an array as well.
+    if !text.trim_start().starts_with('{') {
+        return Err(DocumentError::NoObject);
+    }
     let document: Document = serde_json::from_str(text).map_err(DocumentError::Json)?;
     let rules = document.allow.iter().enumerate().map(|(index, entry)| {
         Rule::parse(entry).map_err(|reason| DocumentError::Rule { index, reason })

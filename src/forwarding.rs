@@ -10,17 +10,14 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version};
 
-use crate::destination::Destination;
+use crate::head::{Framing, RequestHead};
 use crate::refusal::{Denied, PSEUDONYM};
 
 /// Fields that never cross a hop, whether Connection names them or not: RFC 9110 §7.6.1 and the
 /// older RFC 2616 §13.5.1; `HTTP2-Settings` belongs to a deprecated upgrade (RFC 9113 §3.1).
-static HOP_BY_HOP: [HeaderName; 10] = [
+static HOP_BY_HOP: [HeaderName; 7] = [
     CONNECTION,
     HeaderName::from_static("keep-alive"),
-    HeaderName::from_static("proxy-connection"),
-    HeaderName::from_static("proxy-authenticate"),
-    HeaderName::from_static("proxy-authorization"),
     TE,
     TRAILER,
     TRANSFER_ENCODING,
@@ -70,13 +67,15 @@ pub fn next_hop(method: &Method, fields: &HeaderMap) -> NextHop {
     }
 }
 
-/// Rewrites a request's fields for its origin. The framing fields are left for the sender to make.
-pub fn rewrite_request(
-    method: &Method,
-    version: Version,
-    destination: &Destination,
-    fields: &mut HeaderMap,
-) {
+/// Rewrites a request's fields for its origin.
+pub fn rewrite_request(head: &RequestHead, fields: &mut HeaderMap) {
+    let RequestHead {
+        method,
+        version,
+        destination,
+        framing,
+        ..
+    } = head;
     if method == Method::OPTIONS
         && let Some(left) = hops_left(fields)
     {
@@ -93,7 +92,17 @@ pub fn rewrite_request(
     if let Ok(host) = HeaderValue::try_from(destination.http_host()) {
         fields.insert(HOST, host);
     }
-    add_via(version, fields);
+    // The framing as it was understood: never `010`, and said even where a body is unusual.
+    match framing {
+        Framing::Length(length) if fields.contains_key(CONTENT_LENGTH) => {
+            fields.insert(CONTENT_LENGTH, (*length).into());
+        }
+        Framing::Length(_) => {}
+        Framing::Chunked => {
+            fields.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+        }
+    }
+    add_via(*version, fields);
 }
 
 /// Rewrites a response's fields for the client, leaving one way to tell where its body ends.
@@ -116,7 +125,13 @@ fn strip_hop_by_hop(fields: &mut HeaderMap) {
         // Not even by request does a message lose its length or its Host.
         .filter(|name| *name != CONTENT_LENGTH && *name != HOST)
         .collect();
-    for name in named.iter().chain(&HOP_BY_HOP) {
+    // Fields for or from a proxy are between the client and us; a `Proxy-Status` from behind us would
+    // speak in our name.
+    let of_proxies = fields
+        .keys()
+        .filter(|name| name.as_str().starts_with("proxy-"));
+    let of_proxies: Vec<HeaderName> = of_proxies.cloned().collect();
+    for name in named.iter().chain(&of_proxies).chain(&HOP_BY_HOP) {
         fields.remove(name);
     }
 }
@@ -142,6 +157,7 @@ fn add_via(version: Version, fields: &mut HeaderMap) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::head::HeadLimits;
 
     fn fields(lines: &[(&'static str, &str)]) -> HeaderMap {
         let mut fields = HeaderMap::new();
@@ -161,11 +177,46 @@ mod tests {
         fields.iter().map(line).collect()
     }
 
+    fn head(method: &str, authority: &str, framing: &str) -> RequestHead {
+        let head = format!("{method} http://{authority}/ HTTP/1.1\r\nHost: x\r\n{framing}\r\n");
+        let limits = HeadLimits {
+            bytes: 1 << 16,
+            fields: 100,
+        };
+        RequestHead::parse(head.as_bytes(), limits)
+            .expect("a head")
+            .expect("all of it")
+    }
+
     fn rewritten(sent: &[(&'static str, &str)]) -> Vec<String> {
-        let destination = Destination::from_http_authority("www.example.com:8080").expect("valid");
         let mut sent = fields(sent);
-        rewrite_request(&Method::GET, Version::HTTP_11, &destination, &mut sent);
+        rewrite_request(&head("GET", "www.example.com:8080", ""), &mut sent);
         lines(&sent)
+    }
+
+    #[test]
+    fn the_framing_is_said_as_it_was_understood() {
+        for (sent, said) in [
+            ("Content-Length: 010\r\n", Some("content-length: 10")), // G6
+            (
+                "Transfer-Encoding: Chunked\r\n",
+                Some("transfer-encoding: chunked"),
+            ), // G7, G29
+            ("Content-Length: 0\r\n", Some("content-length: 0")),
+            ("", None),
+        ] {
+            let head = head("GET", "a.test", sent);
+            let mut fields = HeaderMap::new();
+            if let Some((name, value)) = sent.trim_end().split_once(": ") {
+                let name: HeaderName = name.parse().expect("a name");
+                fields.insert(name, value.parse().expect("a value"));
+            }
+            rewrite_request(&head, &mut fields);
+            let framing = lines(&fields).into_iter().find(|line| {
+                line.starts_with("content-length") || line.starts_with("transfer-encoding")
+            });
+            assert_eq!(framing.as_deref(), said, "{sent}");
+        }
     }
 
     #[test]
@@ -192,10 +243,6 @@ mod tests {
             ), // J2
             (&[("connection", "Connection")], None),                       // CVE-2023-49606
             (&[("connection", "host")], None),
-            (
-                &[("connection", "content-length"), ("content-length", "5")],
-                Some("content-length: 5"),
-            ),
             (
                 &[
                     ("proxy-connection", "keep-alive"),
@@ -275,11 +322,10 @@ mod tests {
 
     #[test]
     fn max_forwards_is_counted_for_options() {
-        let destination = Destination::from_http_authority("a.test").expect("valid");
         let rewrite = |method: &Method, value: &str| {
             let mut fields = fields(&[("max-forwards", value)]);
             let next = next_hop(method, &fields);
-            rewrite_request(method, Version::HTTP_11, &destination, &mut fields);
+            rewrite_request(&head(method.as_str(), "a.test", ""), &mut fields);
             let left = String::from_utf8_lossy(fields[MAX_FORWARDS].as_bytes()).into_owned();
             (next, left)
         };

@@ -115,7 +115,7 @@ impl RequestHead {
             Ok(httparse::Status::Partial) if bytes.len() < limits.bytes => return Ok(None),
             Ok(httparse::Status::Partial) => return Err(too_large(within)),
             Err(httparse::Error::TooManyHeaders) => return Err(Malformed::HeadTooLarge),
-            Err(httparse::Error::Version) => return Err(Malformed::Version),
+            Err(httparse::Error::Version) => return Err(bad_version(within)),
             Err(_) => return Err(Malformed::Syntax),
         };
         let head = within.get(..length).unwrap_or(within);
@@ -285,6 +285,21 @@ fn parse_length(value: &[u8]) -> Result<u64, Malformed> {
     digits.parse().map_err(|_| Malformed::Framing)
 }
 
+/// A request line whose third word is no version we speak: another version, or another word.
+fn bad_version(head: &[u8]) -> Malformed {
+    let line = head
+        .trim_ascii_start()
+        .split(|byte| *byte == b'\r')
+        .next()
+        .unwrap_or_default();
+    let version = line.split(|byte| *byte == b' ').nth(2).unwrap_or_default();
+    if version.starts_with(b"HTTP/") {
+        Malformed::Version
+    } else {
+        Malformed::Syntax
+    }
+}
+
 /// A head that is over the limit: in its request line, or after it.
 fn too_large(head: &[u8]) -> Malformed {
     let line_ended = head.trim_ascii_start().contains(&b'\n');
@@ -452,6 +467,10 @@ mod tests {
                 "GET http://a.test/ HTTP/1.1\r\nHost: a\n\r\n",
                 Malformed::Syntax,
             ),
+            (
+                "GET http://a.test/ b HTTP/1.1\r\nHost: a\r\n\r\n",
+                Malformed::Syntax,
+            ), // E22
             (long.as_str(), Malformed::TargetTooLong), // E21
         ] {
             assert_eq!(parse(head), Err(fault), "{head:.80}");

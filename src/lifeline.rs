@@ -5,6 +5,9 @@ use std::thread;
 
 use tokio::sync::oneshot;
 
+/// Bytes of stack for the thread: it calls nothing deep. Not from the environment.
+const STACK: usize = 256 * 1024;
+
 /// Watches standard input from a thread of its own. The receiver resolves when it ends; what comes
 /// in before is read and ignored. A closed or unreadable standard input counts as ended.
 ///
@@ -13,6 +16,7 @@ pub fn watch() -> io::Result<oneshot::Receiver<()>> {
     let (ended, lifeline) = oneshot::channel();
     thread::Builder::new()
         .name("lifeline".to_owned())
+        .stack_size(STACK)
         .spawn(move || {
             let mut stdin = io::stdin().lock();
             let mut ignored = [0; 1024];

@@ -7,12 +7,13 @@ use std::fmt;
 use std::fs::File;
 use std::io::{self, Write};
 use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroUsize;
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use clap::{CommandFactory, Parser};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::TcpListener;
@@ -30,6 +31,8 @@ use self::cli::{CheckArgs, Cli, Command, ProxyArgs};
 
 /// Something is wrong with how the program was started; clap's code too.
 const USAGE: u8 = 2;
+/// Bytes of stack for each worker: std's own default.
+const WORKER_STACK: usize = 2 << 20;
 /// Two sockets a connection, and these for everything else.
 const OTHER_FILES: u64 = 64;
 
@@ -90,6 +93,14 @@ fn read_document(path: Option<&Path>) -> anyhow::Result<Option<String>> {
     path.map(read).transpose()
 }
 
+/// Where a policy came from, for what is wrong with it.
+fn whence(path: Option<&Path>) -> String {
+    path.map_or_else(
+        || "the flags".to_owned(),
+        |path| format!("`{}` and the flags", path.display()),
+    )
+}
+
 fn resolver_for(policy: &Policy, server: Option<SocketAddr>) -> anyhow::Result<Arc<dyn Resolve>> {
     match server {
         Some(server) => Ok(Arc::new(DnsResolver::from_server(server)?)),
@@ -117,8 +128,10 @@ fn run_proxy(options: ProxyArgs) -> anyhow::Result<ExitCode> {
     let document = read_document(options.policy.policy.as_deref())?;
     let (listen, server) = (options.listen, options.resolver);
     let has_lifeline = !options.no_lifeline;
-    let config = options
-        .compile(document.as_deref(), notice)
+    let path = options.policy.policy.clone();
+    let config = options.compile(document.as_deref(), notice);
+    let config = config
+        .with_context(|| whence(path.as_deref()))
         .context(Misuse)?;
     if config.policy.rules().is_empty() {
         notice(format_args!(
@@ -126,26 +139,44 @@ fn run_proxy(options: ProxyArgs) -> anyhow::Result<ExitCode> {
         ));
     }
     allow_files(&config.limits);
-    runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()?
-        .block_on(async {
-            let resolver = resolver_for(&config.policy, server)?;
-            // Through a descriptor of its own, so that a line is one write and not a line buffer's.
-            let audit = File::from(io::stdout().as_fd().try_clone_to_owned()?);
-            let proxy = Proxy::new(config, resolver, Arc::new(TcpConnect), audit)?;
-            let (tell, stop) = watch::channel(Stop::Run);
-            let watching = watch_for_the_end(tell, has_lifeline)?;
-            let listener = TcpListener::bind(listen).await.with_context(|| {
-                format!("cannot listen on {listen}; choose another with --listen")
-            })?;
-            notice(format_args!("listening on {}", listener.local_addr()?));
-            let serving = tokio::spawn(async move { proxy.serve(listener, stop).await });
-            let outcome = serving.await.context("the proxy failed")?;
-            watching.abort();
-            outcome?;
-            Ok(ExitCode::SUCCESS)
-        })
+    // Named, because tokio and std take what is not from the environment.
+    let workers = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    let mut runtime = runtime::Builder::new_multi_thread();
+    runtime
+        .worker_threads(workers)
+        .thread_stack_size(WORKER_STACK);
+    runtime.enable_all().build()?.block_on(async {
+        let resolver = resolver_for(&config.policy, server)?;
+        let audit = audit_sink()?;
+        let proxy = Proxy::new(config, resolver, Arc::new(TcpConnect), audit)?;
+        let (tell, stop) = watch::channel(Stop::Run);
+        let watching = watch_for_the_end(tell, has_lifeline)?;
+        let listener = TcpListener::bind(listen)
+            .await
+            .with_context(|| format!("cannot listen on {listen}; choose another with --listen"))?;
+        notice(format_args!("listening on {}", listener.local_addr()?));
+        let serving = tokio::spawn(async move { proxy.serve(listener, stop).await });
+        let outcome = serving.await.context("the proxy failed")?;
+        watching.abort();
+        outcome?;
+        Ok(ExitCode::SUCCESS)
+    })
+}
+
+/// Standard output, through a descriptor of its own: a line is one write and not a line buffer's.
+fn audit_sink() -> anyhow::Result<File> {
+    let audit = File::from(io::stdout().as_fd().try_clone_to_owned()?);
+    // std opens /dev/null, both ways, in place of a descriptor that was closed. Whoever wants the
+    // lines gone can say so, and then it is open for writing alone.
+    let is_null = rustix::fs::fstat(&audit)?.st_rdev == rustix::fs::stat("/dev/null")?.st_rdev;
+    let mode = rustix::fs::fcntl_getfl(&audit)? & rustix::fs::OFlags::RWMODE;
+    if is_null && mode == rustix::fs::OFlags::RDWR {
+        return Err(anyhow!(
+            "standard output is closed; it takes the audit, so open it, or send it to /dev/null"
+        ))
+        .context(Misuse);
+    }
+    Ok(audit)
 }
 
 /// Turns the end of standard input and the signals into stopping: the first signal drains, the
@@ -224,7 +255,11 @@ fn run_check(options: CheckArgs) -> anyhow::Result<ExitCode> {
         destinations,
     } = options;
     let document = read_document(policy.policy.as_deref())?;
-    let policy = policy.compile(document.as_deref()).context(Misuse)?;
+    let path = policy.policy.clone();
+    let policy = policy.compile(document.as_deref());
+    let policy = policy
+        .with_context(|| whence(path.as_deref()))
+        .context(Misuse)?;
     runtime::Builder::new_current_thread()
         .enable_all()
         .build()?

@@ -10,7 +10,7 @@
 //! A [`Checked`] address is what a dialer is given. It cannot be made of an address that was not
 //! checked:
 //!
-//! ```compile_fail
+//! ```compile_fail,E0423
 //! let unchecked: std::net::SocketAddr = "127.0.0.1:443".parse().unwrap();
 //! let checked = strait::policy::Checked(unchecked);
 //! ```
@@ -229,7 +229,7 @@ impl Permit<'_> {
                 refusal: denied.into(),
                 address: Some(address),
             };
-            if own.contains(&address) {
+            if own.iter().any(|own| is_same(*own, address)) {
                 return Err(failure(Denied::OwnAddress));
             }
             self.policy.check_address(address).map_err(failure)?;
@@ -242,6 +242,11 @@ impl Permit<'_> {
         }
         Ok(Dialable { addresses })
     }
+}
+
+/// Whether two addresses lead to one socket: an IPv4 address has a second, mapped, spelling.
+fn is_same(one: SocketAddr, other: SocketAddr) -> bool {
+    one.ip().to_canonical() == other.ip().to_canonical() && one.port() == other.port()
 }
 
 /// The addresses of a permitted destination, all of them checked; never empty.
@@ -422,6 +427,29 @@ mod tests {
             dialable.addresses(),
             [Checked("10.1.2.3:443".parse().expect("valid"))]
         );
+    }
+
+    #[test]
+    fn the_proxy_itself_is_refused_in_every_spelling() {
+        // C36, D27
+        let rule = Rule::parse("self.test:3128").expect("a rule");
+        let policy = compile(
+            &[rule],
+            &["0.0.0.0/0", "::/0"].map(|all| all.parse().expect("all")),
+        );
+        for (own, answer) in [
+            ("198.51.100.2:3128", "198.51.100.2"),
+            ("198.51.100.2:3128", "::ffff:198.51.100.2"),
+            ("[::ffff:198.51.100.2]:3128", "198.51.100.2"),
+            ("[2001:db8::2]:3128", "2001:db8::2"),
+        ] {
+            let asked = Destination::from_authority_form("self.test:3128").expect("valid");
+            let permit = policy.permit(asked).expect("listed");
+            let answers = [answer.parse().expect("an address")];
+            let own = [own.parse().expect("a socket address")];
+            let failure = permit.check(&answers, &own).expect_err("it is the proxy");
+            assert_eq!(failure.refusal, Denied::OwnAddress.into());
+        }
     }
 
     #[test]

@@ -33,6 +33,7 @@ mod tunnel;
 use std::fmt;
 use std::io::{self, Write};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::pin::Pin;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
@@ -45,7 +46,7 @@ use tokio::time::{sleep, timeout};
 
 pub use self::config::{Limits, ProxyConfig};
 pub use self::dial::{Connect, TcpConnect};
-pub use self::resolve::{BoxFuture, DnsResolver, Resolve, lookup};
+pub use self::resolve::{DnsResolver, Resolve, lookup};
 
 use self::attempt::Attempt;
 use self::journal::Journal;
@@ -61,6 +62,9 @@ const MAX_TURNED_AWAY: usize = 64;
 const ACCEPT_PAUSE: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
 /// How long the last lines may take to be written at the end.
 const LAST_LINES: Duration = Duration::from_secs(1);
+
+/// A future that borrows, for traits that are used as objects.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// How far a proxy has been told to stop. It only ever goes up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -216,11 +220,11 @@ impl Proxy {
             notice,
         } = config;
         // An attempt holds a place while it is decided, and one for its close line after.
-        let places = limits
+        let lines = limits
             .connections
             .saturating_mul(2)
             .saturating_add(MAX_TURNED_AWAY);
-        let journal = Journal::start(audit, places.min(Semaphore::MAX_PERMITS))?;
+        let journal = Journal::start(audit, lines.min(Semaphore::MAX_PERMITS))?;
         let next_id = AtomicU64::new(1);
         Ok(Self {
             shared: Arc::new(Shared {
@@ -268,7 +272,7 @@ impl Proxy {
 
     async fn accept_until_stopped(&self, listener: TcpListener, mut stop: watch::Receiver<Stop>) {
         let limits = &self.shared.limits;
-        let seats = Arc::new(Semaphore::new(limits.connections));
+        let places = Arc::new(Semaphore::new(limits.connections));
         let (tell, told) = watch::channel(Stop::Run);
         let listening = listener.local_addr().ok();
         let context = Context::new(&self.shared, listening, told);
@@ -299,11 +303,11 @@ impl Proxy {
             pause = ACCEPT_PAUSE.0;
             // Small answers must not wait for more; a socket that cannot is closed already.
             drop(client.set_nodelay(true));
-            if let Ok(seat) = Arc::clone(&seats).try_acquire_owned() {
+            if let Ok(place) = Arc::clone(&places).try_acquire_owned() {
                 let context = context.for_connection();
                 connections.spawn(async move {
                     connection::serve(client, context).await;
-                    drop(seat);
+                    drop(place);
                 });
                 continue;
             }

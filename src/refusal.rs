@@ -149,9 +149,6 @@ pub enum Failed {
     /// As many connections are open as the limit allows.
     #[error("the proxy has no connection to spare; try again later")]
     Full,
-    /// A fault of the proxy itself.
-    #[error("the proxy failed on this request")]
-    Internal,
 }
 
 /// What a client is told: a row of the table in [`Refusal::answer`].
@@ -240,11 +237,6 @@ impl Refusal {
                     (S::BAD_GATEWAY, "http_protocol_error", "response_invalid")
                 }
                 Failed::Full => (S::SERVICE_UNAVAILABLE, "connection_limit_reached", "full"),
-                Failed::Internal => (
-                    S::INTERNAL_SERVER_ERROR,
-                    "proxy_internal_error",
-                    "internal_error",
-                ),
             },
         };
         Answer {
@@ -345,7 +337,6 @@ mod tests {
             F::ResponseIncomplete,
             F::ResponseInvalid,
             F::Full,
-            F::Internal,
         ];
         let malformed = malformed.into_iter().map(Refusal::from);
         let denied = denied.into_iter().map(Refusal::from);

@@ -52,6 +52,14 @@ pub enum RuleError {
     /// A host that is none.
     #[error("`{0}`: the host is not a DNS name, a dotted quad or a bracketed IPv6 address")]
     Host(String),
+    /// An IPv4 address in IPv6 clothes: the request will come in the other spelling.
+    #[error("`{entry}` is an IPv4 address; write `{instead}`")]
+    Mapped {
+        /// The entry as given.
+        entry: String,
+        /// The same in its usual form.
+        instead: String,
+    },
     /// A name that changes when it is normalised to another name.
     #[error("`{entry}`: the name has another spelling in DNS; write `{instead}` if you mean that")]
     Spelling {
@@ -83,12 +91,18 @@ impl Rule {
         if entry.contains('*') {
             return Err(RuleError::Wildcard(given()));
         }
-        if let Some((_, rest)) = entry.split_once("://") {
-            let instead = rest
-                .split(['/', '?', '#'])
-                .next()
-                .unwrap_or_default()
-                .to_owned();
+        if let Some((scheme, rest)) = entry.split_once("://") {
+            let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+            let port = match scheme {
+                _ if authority.ends_with(|last: char| last.is_ascii_digit())
+                    && authority.contains(':') =>
+                {
+                    ""
+                }
+                "http" | "ws" => ":80",
+                _ => ":443",
+            };
+            let instead = format!("{authority}{port}");
             return Err(RuleError::Url {
                 entry: given(),
                 instead,
@@ -98,23 +112,25 @@ impl Rule {
             return Err(RuleError::Userinfo(given()));
         }
         if let Ok(address) = entry.parse::<Ipv6Addr>() {
+            // The remedy must not be refused in its turn.
+            parse_host(&format!("[{address}]"), entry)?;
             return Err(RuleError::Brackets {
                 entry: given(),
                 address,
             });
         }
-        let colon = match entry.rfind(']') {
-            Some(bracket) => entry[bracket..].find(':').map(|at| bracket + at),
-            None => entry.find(':'),
-        };
-        let (host, port) = match colon {
-            Some(at) => {
-                let port = Port::parse(&entry[at + 1..]);
+        // The colon before a port stands behind the brackets, where there are any.
+        let brackets_end = entry.rfind(']').map_or(0, |bracket| bracket + 1);
+        let (bracketed, rest) = entry.split_at(brackets_end);
+        let (host, port) = match rest.split_once(':') {
+            Some((name, digits)) => {
+                let port = Port::parse(digits).map_err(|_| RuleError::Port(given()))?;
                 (
-                    &entry[..at],
-                    Some(port.map_err(|_| RuleError::Port(given()))?),
+                    entry.strip_suffix(&format!(":{digits}")).unwrap_or(name),
+                    Some(port),
                 )
             }
+            None if bracketed.is_empty() => (rest, None),
             None => (entry, None),
         };
         Ok(Self {
@@ -169,9 +185,8 @@ fn parse_host(text: &str, entry: &str) -> Result<Host, RuleError> {
             })
         }
         Host::Ip(IpAddr::V6(address)) if address.to_ipv4_mapped().is_some() => {
-            // One address, two spellings: the request will use the other one.
-            let instead = address.to_canonical().to_string();
-            Err(RuleError::Spelling {
+            let instead = entry.replace(text, &address.to_canonical().to_string());
+            Err(RuleError::Mapped {
                 entry: given(),
                 instead,
             })

@@ -21,7 +21,7 @@ pub struct Limits {
     pub connect: Duration,
     /// From one connection attempt to the next (RFC 8305 §5).
     pub attempt_delay: Duration,
-    /// From the last byte of a request to the head of its response.
+    /// From the last byte that moved to the head of a response.
     pub response: Duration,
     /// Without a byte either way, in a tunnel or in the content of a message; `None` is for ever.
     pub idle: Option<Duration>,

@@ -9,12 +9,14 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{Instant, sleep_until, timeout};
 
+use super::attempt::Attempt;
 use super::exchange::exchange;
 use super::screen::Screen;
 use super::seat::Seat;
 use super::tunnel::relay;
 use super::{Client, Context, Stop};
-use crate::audit::Cut;
+use crate::audit::{Cut, Reason};
+use crate::head::RefusedHead;
 
 /// How long a closing connection is read on, so that the client can read its answer first: closing
 /// with unread bytes would reset it, and a reset can overtake the answer. An upload whose response
@@ -58,7 +60,11 @@ pub(super) async fn serve<C: Client>(client: C, context: Context) {
         }
     };
     // Whatever was under way ends here, and its lines are written.
-    let (mut client, early) = connection.into_parts().io.into_inner().into_parts();
+    let screen = connection.into_parts().io.into_inner();
+    if is_draining {
+        record_unfinished(&context, screen.unfinished_head()).await;
+    }
+    let (mut client, early) = screen.into_parts();
     match seat.take_tunnel() {
         Some(tunnel) if is_over => relay(client, early, tunnel, &limits, stop).await,
         Some(_) | None if is_over && !seat.is_broken() => tokio::select! {
@@ -66,6 +72,18 @@ pub(super) async fn serve<C: Client>(client: C, context: Context) {
             () = Stop::reached(&mut stop, Stop::Now) => {}
         },
         Some(_) | None => client.reset(),
+    }
+}
+
+/// A head that had begun to arrive when the proxy was told to stop is an attempt too.
+async fn record_unfinished(context: &Context, head: Option<RefusedHead>) {
+    let Some(head) = head else { return };
+    if let Ok(mut attempt) = Attempt::open(context).await {
+        attempt.note_fragments(head.method, head.host);
+        // A log that is gone is why the proxy stops, and is told where that is decided.
+        let _ = attempt
+            .refused(Reason::Cut(Cut::Shutdown), false, None)
+            .await;
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::resolve::BoxFuture;
+use super::BoxFuture;
 use crate::policy::{Checked, Dialable};
 use crate::refusal::Failed;
 
@@ -64,7 +64,7 @@ pub(super) async fn dial(
     step: Duration,
 ) -> Result<Connection, DialFailure> {
     let mut waiting = interleave(to.addresses()).into_iter();
-    let mut under_way: Vec<Attempt> = Vec::new();
+    let mut under_way: Vec<Connecting> = Vec::new();
     let mut failure: Option<DialFailure> = None;
     let mut deadline = pin!(sleep(limit));
     let mut next = pin!(sleep(Duration::ZERO));
@@ -108,7 +108,7 @@ pub(super) async fn dial(
             match waiting.next() {
                 Some(to) => {
                     let connecting = connector.connect(to);
-                    under_way.push(Attempt {
+                    under_way.push(Connecting {
                         address: to.get(),
                         connecting,
                     });
@@ -126,7 +126,8 @@ pub(super) async fn dial(
     .await
 }
 
-struct Attempt {
+/// A connection attempt that is under way.
+struct Connecting {
     address: SocketAddr,
     connecting: Pin<Box<dyn Future<Output = io::Result<TcpStream>> + Send>>,
 }

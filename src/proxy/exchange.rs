@@ -11,7 +11,6 @@ use super::forward::forward;
 use super::journal::JournalBroken;
 use super::reply::{self, After, ReplyBody};
 use super::resolve::lookup;
-use super::screen::Screened;
 use super::seat::Seat;
 use super::tunnel::Tunnel;
 use super::{Context, Shared};
@@ -97,7 +96,7 @@ struct No {
 async fn reach(
     context: &Context,
     attempt: &mut Attempt,
-    head: Option<Screened>,
+    head: Option<Result<RequestHead, RefusedHead>>,
     request: &Request<Incoming>,
 ) -> Result<Reached, No> {
     let head = head.unwrap_or_else(|| {
@@ -182,12 +181,7 @@ fn after_refusing(head: &RequestHead, request: &Request<Incoming>) -> After {
 
 /// Makes the request that goes to the origin.
 fn rewrite(head: &RequestHead, target: &str, mut request: Request<Incoming>) -> Request<Incoming> {
-    forwarding::rewrite_request(
-        &head.method,
-        head.version,
-        &head.destination,
-        request.headers_mut(),
-    );
+    forwarding::rewrite_request(head, request.headers_mut());
     // The head's parser let through only what `Uri` takes.
     *request.uri_mut() = target.parse().unwrap_or_default();
     *request.version_mut() = http::Version::HTTP_11;

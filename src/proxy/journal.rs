@@ -10,6 +10,9 @@ use std::thread;
 
 use tokio::sync::{OnceCell, mpsc, oneshot};
 
+/// Bytes of stack for the thread: it calls nothing deep. Not from the environment.
+const STACK: usize = 256 * 1024;
+
 /// The audit sink of one proxy.
 #[derive(Clone, Debug)]
 pub(crate) struct Journal {
@@ -52,6 +55,7 @@ impl Journal {
         };
         thread::Builder::new()
             .name("audit".to_owned())
+            .stack_size(STACK)
             .spawn(move || write_entries(sink, waiting, &failure))?;
         Ok(journal)
     }

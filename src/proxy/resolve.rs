@@ -5,10 +5,9 @@
 //! only after the policy has permitted them. Where a server answers with an alias alone, hickory asks
 //! the same server for the name it points to: the only names beside the listed ones.
 
-use std::future::Future;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::time::Duration;
 
 use hickory_resolver::TokioResolver;
@@ -19,6 +18,7 @@ use hickory_resolver::proto::op::ResponseCode;
 use hickory_resolver::proto::rr::{Name, RData, RecordType};
 use tokio::time::timeout;
 
+use super::BoxFuture;
 use crate::destination::HostName;
 use crate::refusal::Failed;
 
@@ -31,9 +31,6 @@ const WAIT_FOR_IPV6: Duration = Duration::from_millis(50);
 /// How long IPv6 addresses wait for the IPv4 ones: longer, because a host without working IPv6
 /// would have nothing left to try.
 const WAIT_FOR_IPV4: Duration = Duration::from_millis(500);
-
-/// A future that borrows, for traits that are used as objects.
-pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// Turns names into addresses. A replacement must not check them: that happens after, on all of
 /// what it returned.
@@ -108,8 +105,11 @@ impl DnsResolver {
     /// Asks for both families at once (RFC 8305 §3); when one has addresses, the other gets a
     /// little longer. Both answers are kept: either may hold the address that refuses them all.
     async fn lookup_both(&self, name: &HostName) -> Result<Vec<IpAddr>, Failed> {
-        // The trailing dot makes it fully qualified: no search list is applied.
-        let name = Name::from_ascii(format!("{name}.")).map_err(|_| Failed::Dns)?;
+        // By its labels: DNS takes names that host names may not have (`-a.example`).
+        let mut name = Name::from_labels(name.as_str().split('.').map(str::as_bytes))
+            .map_err(|_| Failed::Dns)?;
+        // No search list is applied.
+        name.set_fqdn(true);
         let mut v6 = pin!(self.lookup(name.clone(), RecordType::AAAA));
         let mut v4 = pin!(self.lookup(name, RecordType::A));
         let (first, second) = tokio::select! {

@@ -29,9 +29,6 @@ const STAND_IN: &[u8] =
 /// How much is read from the client at a time.
 const READ_SIZE: usize = 16 * 1024;
 
-/// What the screen found, for the exchange.
-pub(super) type Screened = Result<RequestHead, RefusedHead>;
-
 /// The client's stream, screened.
 #[derive(Debug)]
 pub(super) struct Screen<C> {
@@ -76,6 +73,12 @@ impl<C: Client> Screen<C> {
         }
     }
 
+    /// What has come of a head that is not complete, when the connection is cut.
+    pub(super) fn unfinished_head(&self) -> Option<RefusedHead> {
+        let is_under_way = matches!(self.phase, Phase::Head) && !self.buffer.is_empty();
+        is_under_way.then(|| RefusedHead::new(Malformed::HeadIncomplete, &self.buffer))
+    }
+
     /// The client's stream, and what was read from it but not handed on.
     pub(super) fn into_parts(self) -> (C, Bytes) {
         (self.client, self.buffer.into())
@@ -101,6 +104,10 @@ impl<C: Client> Screen<C> {
 
     /// While a reply is under way: pending until it is over or the client has gone.
     fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // An end now would end the connection before there is an attempt to leave a line.
+        if self.seat.holds_head(cx.waker()) {
+            return Poll::Pending;
+        }
         if self.buffer.is_empty() && ready!(self.poll_fill(cx))? == 0 {
             return Poll::Ready(Ok(()));
         }
@@ -109,7 +116,10 @@ impl<C: Client> Screen<C> {
     }
 
     /// Collects a head. `None` is the end of the connection between requests.
-    fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Option<Screened>>> {
+    fn poll_head(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<Option<Result<RequestHead, RefusedHead>>>> {
         loop {
             // An empty line before a head is ignored (RFC 9112 §2.2).
             let start = self.buffer.iter().position(|byte| !b"\r\n".contains(byte));
@@ -142,7 +152,7 @@ impl<C: Client> Screen<C> {
     }
 
     /// Parses the buffer, where a line has ended since the last time or nothing was tried yet.
-    fn parse(&mut self) -> Option<Screened> {
+    fn parse(&mut self) -> Option<Result<RequestHead, RefusedHead>> {
         let new = self.buffer.get(self.unfinished..).unwrap_or_default();
         let is_due = self.unfinished == 0
             || self.buffer.len() >= self.limits.head.bytes
@@ -154,7 +164,7 @@ impl<C: Client> Screen<C> {
         RequestHead::parse(&self.buffer, self.limits.head).transpose()
     }
 
-    fn give_up(&self, reason: Malformed) -> Option<Screened> {
+    fn give_up(&self, reason: Malformed) -> Option<Result<RequestHead, RefusedHead>> {
         (!self.buffer.is_empty()).then(|| Err(RefusedHead::new(reason, &self.buffer)))
     }
 
@@ -205,6 +215,10 @@ impl<C: Client> AsyncRead for Screen<C> {
                     return Poll::Ready(Ok(()));
                 }
                 Phase::Body(body) if body.is_reached() => this.await_head(),
+                // Our own reading of chunks is the stricter one, so nothing after them is a head.
+                Phase::Body(body) if body.is_lost() => {
+                    return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
+                }
                 Phase::Body(body) if !this.buffer.is_empty() => {
                     let room = out.remaining().min(this.buffer.len());
                     let count = body.advance(this.buffer.get(..room).unwrap_or_default());

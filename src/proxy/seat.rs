@@ -5,8 +5,8 @@ use std::task::Waker;
 
 use tokio::time::Instant;
 
-use super::screen::Screened;
 use super::tunnel::Tunnel;
+use crate::head::{RefusedHead, RequestHead};
 
 /// One per client connection; all that the three share is here.
 #[derive(Clone, Debug, Default)]
@@ -17,7 +17,7 @@ pub(super) struct Seat {
 #[derive(Debug, Default)]
 struct State {
     /// The head hyper is about to deliver.
-    head: Option<Screened>,
+    head: Option<Result<RequestHead, RefusedHead>>,
     turn: Turn,
     /// The connection's task, waiting for its turn to read the next head.
     waiting: Option<Waker>,
@@ -45,8 +45,22 @@ enum Turn {
 
 impl Seat {
     /// Takes the head that belongs to the request hyper delivered.
-    pub(super) fn take_head(&self) -> Option<Screened> {
-        self.lock().head.take()
+    pub(super) fn take_head(&self) -> Option<Result<RequestHead, RefusedHead>> {
+        let mut state = self.lock();
+        if let Some(waiting) = state.waiting.take() {
+            waiting.wake();
+        }
+        state.head.take()
+    }
+
+    /// Whether a head waits for its exchange; if so, `waker` is called when it no longer does.
+    pub(super) fn holds_head(&self, waker: &Waker) -> bool {
+        let mut state = self.lock();
+        let holds_head = state.head.is_some();
+        if holds_head {
+            state.waiting = Some(waker.clone());
+        }
+        holds_head
     }
 
     /// Notes that the reply is complete.
@@ -113,7 +127,7 @@ impl Seat {
     }
 
     /// Leaves a head for the exchange: from here on the turn is ours.
-    pub(super) fn deliver(&self, head: Screened) {
+    pub(super) fn deliver(&self, head: Result<RequestHead, RefusedHead>) {
         let mut state = self.lock();
         state.head = Some(head);
         state.turn = Turn::Reply;

@@ -47,9 +47,10 @@ fn every_test_that_a_document_names_exists() {
         for name in quoted(&read(document).replace("//!", "")) {
             let name = name.split_whitespace().collect::<String>();
             let is_test = name.split("::").count() > 1
-                && name
-                    .split("::")
-                    .all(|part| part.bytes().all(|b| b.is_ascii_lowercase() || b == b'_'))
+                && name.split("::").all(|part| {
+                    part.bytes()
+                        .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
+                })
                 && name
                     .rsplit("::")
                     .next()

@@ -145,6 +145,16 @@ async fn a_body_goes_to_the_origin_as_it_was_framed() {
             "Transfer-Encoding: chunked\r\n",
             "5\r\nhello\r\n0\r\n\r\n",
         ),
+        (
+            "GET",
+            "Transfer-Encoding: chunked\r\n",
+            "5\r\nhello\r\n0\r\n\r\n",
+        ),
+        (
+            "HEAD",
+            "Transfer-Encoding: chunked\r\n",
+            "5\r\nhello\r\n0\r\n\r\n",
+        ),
     ] {
         let (tell, mut told) = tokio::sync::mpsc::channel(1);
         let origin = Origin::serving(move |mut stream| {
@@ -409,6 +419,8 @@ async fn chunks_that_are_none_are_a_400_and_never_complete_for_the_origin() {
         "-1\r\n",
         "fffffffffffffffff\r\n",
         "3\r\nabcd\r\n0\r\n\r\n",
+        "3\r\nabc\r\n0\r\nA: b\n\n",
+        "3\r\nabc\r\n0\r\n\n",
     ] {
         let proxy = proxy_to(&origin).await;
         let head = "POST http://www.example.com/ HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n";

@@ -183,19 +183,3 @@ async fn a_resolver_that_fails_is_told_by_its_code() {
         assert!(proxy.stop().await[0].contains("\"allowed\":true"));
     }
 }
-
-#[tokio::test]
-async fn a_name_that_leads_to_the_proxy_is_refused() {
-    // C36, D27: listening on loopback already refuses it; here the address is opened.
-    let proxy = setup().start().await;
-    let port = proxy.address.port();
-    drop(proxy);
-    let proxy = Setup::allowing(&[&format!("self.example.com:{port}")])
-        .answering("self.example.com", &["127.0.0.1"])
-        .start()
-        .await;
-    let head = format!("CONNECT self.example.com:{port} HTTP/1.1\r\nHost: x\r\n\r\n");
-    let mut client = proxy.client_sending(head).await;
-    assert_eq!(client.response().await.status, 403);
-    assert!(proxy.dialled().is_empty());
-}

@@ -3,6 +3,7 @@
 #![allow(
     clippy::disallowed_methods,
     clippy::expect_used,
+    clippy::indexing_slicing,
     clippy::unwrap_used,
     reason = "a test fails loudly, and reaches the proxy as others do"
 )]

@@ -286,7 +286,7 @@ const WRONG: &[(&str, &[&str])] = &[
     ("--max-connections", &["0"]),
     ("--max-head-bytes", &["1"]),
     ("--max-headers", &["0"]),
-    ("--listen", &["localhost"]),
+    ("--listen", &["localhost", "3128"]),
     ("--resolver", &["dns.example"]),
     ("--name", &["a b"]),
     ("--grace", &["-1s"]),
@@ -300,6 +300,8 @@ const WRONG_DOCUMENTS: &[(&str, &str)] = &[
     ("net.json", "{\"allow_net\": [\"10.0.0.1/8\"]}"),
     ("type.json", "{\"allow\": \"a.example\"}"),
     ("text.json", "allow a.example"),
+    ("array.json", "[[\"a.example\"], []]"),
+    ("empty.json", "[]"),
 ];
 
 #[test]
@@ -345,6 +347,51 @@ fn what_it_cannot_start_with_is_named_with_the_remedy() {
     }
     fs::remove_dir_all(&folder).expect("the folder is ours");
     insta::assert_snapshot!(said);
+}
+
+#[test]
+fn nothing_in_the_environment_changes_it() {
+    for (name, value) in [
+        ("TOKIO_WORKER_THREADS", "0"),
+        ("TOKIO_WORKER_THREADS", "many"),
+        ("TOKIO_WORKER_THREADS", "100000"),
+        ("RUST_MIN_STACK", "1"),
+        ("RUST_MIN_STACK", "99999999999999"),
+        ("RES_OPTIONS", "ndots:15"),
+        ("LOCALDOMAIN", "evil.example"),
+    ] {
+        let output = strait()
+            .args(["proxy", "--listen", "127.0.0.1:0", "--allow", "192.0.2.1"])
+            .env(name, value)
+            .stdin(Stdio::null())
+            .output()
+            .expect("it starts");
+        assert_eq!(
+            output.status.code(),
+            Some(0),
+            "{name}={value}: {}",
+            text(&output.stderr)
+        );
+    }
+}
+
+#[test]
+fn a_closed_standard_output_is_refused_at_the_start() {
+    let start = |redirections: &str| {
+        let binary = env!("CARGO_BIN_EXE_strait");
+        let script =
+            format!("exec {binary} proxy --listen 127.0.0.1:0 --allow 192.0.2.1 {redirections}");
+        Command::new("sh")
+            .args(["-c", &script])
+            .output()
+            .expect("sh")
+    };
+    let closed = start("</dev/null >&-");
+    assert_eq!(closed.status.code(), Some(2));
+    assert!(text(&closed.stderr).contains("standard output is closed"));
+    // Thrown away on purpose is another thing; and so is a closed standard error.
+    assert_eq!(start("</dev/null >/dev/null").status.code(), Some(0));
+    assert_eq!(start("</dev/null 2>&-").status.code(), Some(0));
 }
 
 #[test]
@@ -396,6 +443,7 @@ fn check_explains_each_destination() {
         check(&["--json", "api.example.com:443", "evil.com:443"]),
         check(&["evil.com"]),
         check(&["user@api.example.com:443"]),
+        check(&["https://api.example.com"]),
         check(&[]),
         check(&["--resolver", "127.0.0.1", "api.example.com:443"]),
     ];
