@@ -36,7 +36,7 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::pin::Pin;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -52,7 +52,6 @@ use self::attempt::Attempt;
 use self::journal::Journal;
 use crate::audit::{Cut, Reason};
 use crate::destination::Destination;
-use crate::policy::Policy;
 use crate::refusal::{Failed, Refusal};
 
 /// How many clients beyond the limit are told so at a time; more are closed without a word.
@@ -124,12 +123,7 @@ pub struct Proxy {
 
 /// What every connection of one proxy uses.
 struct Shared {
-    policy: Policy,
-    limits: Limits,
-    name: Option<String>,
-    log_close: bool,
-    clock: fn() -> SystemTime,
-    notice: fn(fmt::Arguments<'_>),
+    config: ProxyConfig,
     resolver: Arc<dyn Resolve>,
     connector: Arc<dyn Connect>,
     journal: Journal,
@@ -139,7 +133,7 @@ struct Shared {
 impl fmt::Debug for Shared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Shared")
-            .field("policy", &self.policy)
+            .field("config", &self.config)
             .finish_non_exhaustive()
     }
 }
@@ -211,34 +205,20 @@ impl Proxy {
         connector: Arc<dyn Connect>,
         audit: impl Write + Send + 'static,
     ) -> io::Result<Self> {
-        let ProxyConfig {
-            policy,
-            limits,
-            name,
-            log_close,
-            clock,
-            notice,
-        } = config;
         // An attempt holds a place while it is decided, and one for its close line after.
-        let lines = limits
-            .connections
-            .saturating_mul(2)
-            .saturating_add(MAX_TURNED_AWAY);
+        let clients = config.limits.connections;
+        let lines = clients.saturating_mul(2).saturating_add(MAX_TURNED_AWAY);
         let journal = Journal::start(audit, lines.min(Semaphore::MAX_PERMITS))?;
         let next_id = AtomicU64::new(1);
+        let shared = Shared {
+            config,
+            resolver,
+            connector,
+            journal,
+            next_id,
+        };
         Ok(Self {
-            shared: Arc::new(Shared {
-                policy,
-                limits,
-                name,
-                log_close,
-                clock,
-                notice,
-                resolver,
-                connector,
-                journal,
-                next_id,
-            }),
+            shared: Arc::new(shared),
         })
     }
 
@@ -271,7 +251,7 @@ impl Proxy {
     }
 
     async fn accept_until_stopped(&self, listener: TcpListener, mut stop: watch::Receiver<Stop>) {
-        let limits = &self.shared.limits;
+        let limits = &self.shared.config.limits;
         let places = Arc::new(Semaphore::new(limits.connections));
         let (tell, told) = watch::channel(Stop::Run);
         let listening = listener.local_addr().ok();
@@ -292,7 +272,9 @@ impl Proxy {
             let client = match accepted {
                 Ok((client, _)) => client,
                 Err(error) => {
-                    (self.shared.notice)(format_args!("cannot accept a connection: {error}"));
+                    (self.shared.config.notice)(format_args!(
+                        "cannot accept a connection: {error}"
+                    ));
                     tokio::select! {
                         () = Stop::reached(&mut stop, Stop::Drain) => break,
                         () = sleep(pause) => pause = (pause * 2).min(ACCEPT_PAUSE.1),
@@ -335,7 +317,7 @@ impl Proxy {
         };
         tokio::select! {
             () = all_ended => return,
-            () = sleep(self.shared.limits.grace) => {}
+            () = sleep(self.shared.config.limits.grace) => {}
             () = Stop::reached(&mut stop, Stop::Now) => {}
         }
         tell.send_replace(Stop::Now);
@@ -363,7 +345,7 @@ impl Proxy {
         if let Err(error) = ended
             && error.is_panic()
         {
-            (self.shared.notice)(format_args!(
+            (self.shared.config.notice)(format_args!(
                 "a connection ended in a fault of the proxy: {error}"
             ));
         }

@@ -42,7 +42,7 @@ impl Attempt {
         let started = Instant::now();
         let journal = &context.shared.journal;
         let record = journal.reserve().await?;
-        let close = if context.shared.log_close {
+        let close = if context.shared.config.log_close {
             Some(journal.reserve().await?)
         } else {
             None
@@ -115,8 +115,8 @@ impl Attempt {
 
     fn line(&self, reason: Reason) -> String {
         let record = Record {
-            time: (self.context.shared.clock)(),
-            server: self.context.shared.name.as_deref(),
+            time: (self.context.shared.config.clock)(),
+            server: self.context.shared.config.name.as_deref(),
             id: self.id,
             method: self.method.as_deref(),
             host: self.host.as_deref(),
@@ -184,8 +184,8 @@ impl Passage {
             return;
         };
         let close = Close {
-            time: (self.context.shared.clock)(),
-            server: self.context.shared.name.as_deref(),
+            time: (self.context.shared.config.clock)(),
+            server: self.context.shared.config.name.as_deref(),
             id: self.id,
             to_origin: self.counts.to_origin.load(Ordering::Relaxed),
             from_origin: self.counts.from_origin.load(Ordering::Relaxed),

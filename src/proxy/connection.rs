@@ -32,7 +32,7 @@ const HYPER_SLACK: usize = 16 * 1024;
 /// Serves the requests of one client, one at a time, and the tunnel the last may become.
 pub(super) async fn serve<C: Client>(client: C, context: Context) {
     let seat = Seat::default();
-    let limits = context.shared.limits;
+    let limits = context.shared.config.limits;
     let screen = Screen::new(client, seat.clone(), limits);
     let service = service_fn(|request| Box::pin(exchange(context.clone(), seat.clone(), request)));
     let mut connection = http1::Builder::new()

@@ -13,7 +13,7 @@ use super::reply::{self, After, ReplyBody};
 use super::resolve::lookup;
 use super::seat::Seat;
 use super::tunnel::Tunnel;
-use super::{Context, Shared};
+use super::{Context, ProxyConfig, Shared};
 use crate::audit::{Ended, Reason};
 use crate::destination::Destination;
 use crate::forwarding::{self, NextHop};
@@ -69,7 +69,7 @@ pub(super) async fn exchange(
         Form::Forward { target } => {
             let after = after_refusing(&head, &request);
             let request = rewrite(&head, target, request);
-            let limits = &context.shared.limits;
+            let limits = &context.shared.config.limits;
             let response = forward(stream, request, passage, seat.clone(), limits).await;
             Ok(response.unwrap_or_else(|refusal| {
                 reply::refusal(seat, refusal, Some(&head.destination), after)
@@ -136,12 +136,12 @@ async fn connect(
     request: &Request<Incoming>,
 ) -> Result<Option<Connection>, NotReached> {
     let Shared {
-        policy,
-        limits,
+        config,
         resolver,
         connector,
         ..
     } = &*context.shared;
+    let ProxyConfig { policy, limits, .. } = config;
 
     let permit = policy.permit(head.destination.clone())?;
     if head.form != Form::Tunnel {
