@@ -15,6 +15,8 @@ use std::sync::Arc;
 
 use anyhow::{Context, anyhow};
 use clap::{CommandFactory, Parser};
+use rustix::event::{PollFd, PollFlags};
+use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::TcpListener;
 use tokio::runtime;
@@ -163,8 +165,32 @@ fn run_proxy(options: ProxyArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
+/// A file whose writes wait, also where somebody who shares it has made it non-blocking.
+struct Waiting(File);
+
+impl Write for Waiting {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        loop {
+            match self.0.write(bytes) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    let mut writable = [PollFd::new(&self.0, PollFlags::OUT)];
+                    match rustix::event::poll(&mut writable, None) {
+                        Ok(_) | Err(Errno::INTR) => {}
+                        Err(error) => return Err(error.into()),
+                    }
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
 /// Standard output, through a descriptor of its own: a line is one write and not a line buffer's.
-fn audit_sink() -> anyhow::Result<File> {
+fn audit_sink() -> anyhow::Result<Waiting> {
     let audit = File::from(io::stdout().as_fd().try_clone_to_owned()?);
     // std opens /dev/null, both ways, in place of a descriptor that was closed. Whoever wants the
     // lines gone can say so, and then it is open for writing alone.
@@ -176,7 +202,7 @@ fn audit_sink() -> anyhow::Result<File> {
         ))
         .context(Misuse);
     }
-    Ok(audit)
+    Ok(Waiting(audit))
 }
 
 /// Turns the end of standard input and the signals into stopping: the first signal drains, the

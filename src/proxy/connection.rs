@@ -17,6 +17,7 @@ use super::tunnel::relay;
 use super::{Client, Context, Stop};
 use crate::audit::{Cut, Reason};
 use crate::head::RefusedHead;
+use crate::refusal::Malformed;
 
 /// How long a closing connection is read on, so that the client can read its answer first: closing
 /// with unread bytes would reset it, and a reset can overtake the answer. An upload whose response
@@ -61,9 +62,8 @@ pub(super) async fn serve<C: Client>(client: C, context: Context) {
     };
     // Whatever was under way ends here, and its lines are written.
     let screen = connection.into_parts().io.into_inner();
-    if is_draining {
-        record_unfinished(&context, screen.unfinished_head()).await;
-    }
+    let unfinished = screen.unfinished_head().filter(|_| is_draining);
+    record_unfinished(&context, &seat, unfinished).await;
     let (mut client, early) = screen.into_parts();
     match seat.take_tunnel() {
         Some(tunnel) if is_over => relay(client, early, tunnel, &limits, stop).await,
@@ -75,15 +75,38 @@ pub(super) async fn serve<C: Client>(client: C, context: Context) {
     }
 }
 
-/// A head that had begun to arrive when the proxy was told to stop is an attempt too.
-async fn record_unfinished(context: &Context, head: Option<RefusedHead>) {
-    let Some(head) = head else { return };
+/// Leaves the line of a head that no exchange took: one that had begun to arrive when the proxy was
+/// told to stop, or one that hyper would not have although we would.
+async fn record_unfinished(context: &Context, seat: &Seat, begun: Option<RefusedHead>) {
+    let (method, host, reason) = match (seat.take_head(), begun) {
+        (None, None) => return,
+        (Some(Err(refused)), _) => (refused.method, refused.host, refused.reason.into()),
+        (Some(Ok(head)), _) => {
+            let host = head.destination.host().bare();
+            (
+                Some(head.method.to_string()),
+                Some(host),
+                Malformed::Syntax.into(),
+            )
+        }
+        (None, Some(begun)) => {
+            let shutdown = Reason::Cut(Cut::Shutdown);
+            return leave_line(context, begun.method, begun.host, shutdown).await;
+        }
+    };
+    leave_line(context, method, host, Reason::Refused(reason)).await;
+}
+
+async fn leave_line(
+    context: &Context,
+    method: Option<String>,
+    host: Option<String>,
+    reason: Reason,
+) {
     if let Ok(mut attempt) = Attempt::open(context).await {
-        attempt.note_fragments(head.method, head.host);
+        attempt.note_fragments(method, host);
         // A log that is gone is why the proxy stops, and is told where that is decided.
-        let _ = attempt
-            .refused(Reason::Cut(Cut::Shutdown), false, None)
-            .await;
+        let _ = attempt.refused(reason, false, None).await;
     }
 }
 

@@ -70,6 +70,7 @@ impl Seat {
             state.turn = Turn::Flush;
         }
         state.contents = 0;
+        state.active.get_or_insert_with(Instant::now);
     }
 
     /// Notes that the reply ends in the middle.
@@ -105,10 +106,12 @@ impl Seat {
         state.contents = state.contents.saturating_sub(1);
     }
 
-    /// When content that is on its way last moved.
+    /// When content that is on its way last moved; the last bytes of a reply count as content until
+    /// the client has taken them.
     pub(super) fn watched_since(&self) -> Option<Instant> {
         let state = self.lock();
-        state.active.filter(|_| state.contents > 0)
+        let is_watched = state.contents > 0 || state.turn == Turn::Flush;
+        state.active.filter(|_| is_watched)
     }
 
     /// Notes that a byte crossed.

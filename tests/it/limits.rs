@@ -6,7 +6,7 @@ use strait::proxy::Stop;
 use strait::refusal::Failed;
 use tokio::io::AsyncWriteExt;
 
-use crate::harness::{Dial, Origin, Setup, soon};
+use crate::harness::{Dial, Origin, Setup, read_head, soon};
 
 const CONNECT: &str = "CONNECT api.example.com:443 HTTP/1.1\r\nHost: x\r\n\r\n";
 
@@ -181,5 +181,48 @@ async fn a_resolver_that_fails_is_told_by_its_code() {
         assert_eq!(client.response().await.status, status);
         assert!(proxy.dialled().is_empty(), "D9");
         assert!(proxy.stop().await[0].contains("\"allowed\":true"));
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_never_reads_its_last_answer_is_cut() {
+    // Once a reply is complete its last bytes still wait for the client.
+    let origin = Origin::serving(|mut stream| async move {
+        read_head(&mut stream).await;
+        let content = vec![b'x'; 16 << 20];
+        let head = format!(
+            "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n",
+            content.len()
+        );
+        let _ = stream.write_all(head.as_bytes()).await;
+        let _ = stream.write_all(&content).await;
+    });
+    let origin = origin.await;
+    let proxy = Setup::allowing(&["www.example.com:80"])
+        .answering("www.example.com", &["93.184.216.35"])
+        .dialling(Dial::To(origin.address))
+        .limited(|limits| {
+            limits.idle = Some(Duration::from_millis(300));
+            limits.connections = 1;
+        })
+        .start()
+        .await;
+    let get = "GET http://www.example.com/ HTTP/1.1\r\nHost: x\r\n\r\n";
+    let evil = "GET http://evil.com/ HTTP/1.1\r\nHost: x\r\n\r\n";
+    // Refusals that nobody reads, enough to fill every buffer on the way.
+    for unread in [get.to_owned(), evil.repeat(40_000)] {
+        let mut client = proxy.client().await;
+        // It may be cut while it still sends.
+        let sending = client.stream.write_all(unread.as_bytes());
+        let _ = tokio::time::timeout(Duration::from_secs(5), sending).await;
+        soon("the only place to be free again", async {
+            loop {
+                let mut next = proxy.client_sending(evil).await;
+                if next.response().await.status == 403 {
+                    return;
+                }
+            }
+        })
+        .await;
     }
 }

@@ -395,6 +395,34 @@ fn a_closed_standard_output_is_refused_at_the_start() {
 }
 
 #[test]
+fn a_standard_output_that_does_not_block_is_waited_for() {
+    let (mut reader, writer) = std::io::pipe().expect("a pipe");
+    let flags = rustix::fs::fcntl_getfl(&writer).expect("flags");
+    rustix::fs::fcntl_setfl(&writer, flags | rustix::fs::OFlags::NONBLOCK).expect("flags");
+    let mut proxy = Started::writing_to(writer, &["--allow", "api.example.com"]);
+    // More lines than a pipe holds, before anybody reads one.
+    let mut clients = Vec::new();
+    for _ in 0..600 {
+        let mut client = proxy.connect();
+        client.write_all(REFUSED.as_bytes()).expect("it reads");
+        clients.push(client);
+    }
+    let reading = thread::spawn(move || {
+        let mut text = String::new();
+        reader.read_to_string(&mut text).expect("text");
+        text
+    });
+    for mut client in clients {
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).expect("an answer");
+        assert!(answer.starts_with("HTTP/1.1 403 "), "{answer}");
+    }
+    drop(proxy.stdin.take());
+    assert_eq!(proxy.child.wait().expect("a status").code(), Some(0));
+    assert_eq!(reading.join().expect("read").lines().count(), 600);
+}
+
+#[test]
 fn an_address_in_use_is_told_and_ends_it_with_1() {
     let proxy = Started::new(&["--allow", "api.example.com"]);
     let output = run(&[
