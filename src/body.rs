@@ -3,7 +3,7 @@
 //! hyper decodes bodies; this only counts along, so that what follows a body is read as a head by
 //! [`RequestHead::parse`](crate::head::RequestHead::parse) before hyper sees it.
 
-use crate::head::Framing;
+use crate::head::{Framing, MAX_LENGTH};
 
 /// Counts along a request body.
 #[derive(Clone, Debug)]
@@ -113,9 +113,11 @@ impl State {
                     .and_then(|(size, digit)| size.checked_add(digit));
                 size.map_or(Self::Lost, |size| Self::Size(Some(size)))
             }
-            (Self::Size(Some(size)) | Self::Extension(size), b'\r') => Self::SizeEnd(size),
+            (Self::Size(Some(size)) | Self::Extension(size), b'\r') if size <= MAX_LENGTH => {
+                Self::SizeEnd(size)
+            }
             (Self::Size(Some(size)), b';' | b' ' | b'\t') => Self::Extension(size),
-            (Self::Extension(_) | Self::Trailer(_), b'\n') => Self::Lost,
+            (Self::Extension(_), b'\r' | b'\n') | (Self::Trailer(_), b'\n') => Self::Lost,
             (Self::Extension(_), _) => self,
             (Self::SizeEnd(0) | Self::TrailerEnd(true), b'\n') => Self::Trailer(false),
             (Self::SizeEnd(size), b'\n') => Self::Chunk(size),
@@ -193,6 +195,7 @@ mod tests {
             (Framing::Chunked, "x\r\n\r\n0\r\n\r\n", None),
             (Framing::Chunked, "fffffffffffffffff\r\n", None),
             (Framing::Chunked, "ffffffffffffffff\r\nabc", None),
+            (Framing::Chunked, "8000000000000000\r\nabc", None),
             (Framing::Chunked, "3 \r\nabc\r\n0\r\n\r\n", Some(14)),
             (Framing::Chunked, "3\nabc\r\n0\r\n\r\n", None),
             (Framing::Chunked, "3;x\nabc\r\n0\r\n\r\n", None),

@@ -85,10 +85,11 @@ impl RefusedHead {
             .next()
             .filter(|_| method.is_some())
             .unwrap_or_default();
+        let is_whole = words.next().is_some();
         let host = match target.split_once("://") {
-            Some((_scheme, rest)) => authority_of(rest),
+            Some((_scheme, rest)) => authority_of(rest, is_whole),
             None if method.is_some_and(|method| method.eq_ignore_ascii_case("CONNECT")) => {
-                authority_of(target)
+                authority_of(target, is_whole)
             }
             None => None,
         };
@@ -278,7 +279,7 @@ fn parse_framing(version: Version, head: &[u8]) -> Result<Framing, Malformed> {
 
 /// The longest body that is taken: nobody sends more, and sums with it cannot overflow. hyper's own
 /// limit lies a little under `u64::MAX`, and it answers beyond that without asking us.
-const MAX_LENGTH: u64 = i64::MAX.unsigned_abs();
+pub(crate) const MAX_LENGTH: u64 = i64::MAX.unsigned_abs();
 
 /// Decimal digits and nothing else; `010` is ten (RFC 9110 §8.6).
 fn parse_length(value: &[u8]) -> Result<u64, Malformed> {
@@ -315,11 +316,24 @@ fn too_large(head: &[u8]) -> Malformed {
     }
 }
 
-/// What stands where an authority would, without user name, path or query: those may be secrets.
-fn authority_of(text: &str) -> Option<String> {
-    let authority = text.split(['/', '?', '#', '\r']).next().unwrap_or_default();
+/// What stands where an authority would, without user name, path or query: those may be secrets. So
+/// may be what stands behind a colon and is no port.
+fn authority_of(text: &str, is_whole: bool) -> Option<String> {
+    let end = text.find(['/', '?', '#', '\\']);
+    // One that has not ended may stop in the middle of a password.
+    let (authority, _) = text.split_at(end.or_else(|| is_whole.then_some(text.len()))?);
     let authority = authority.rsplit('@').next().unwrap_or_default();
-    (!authority.is_empty()).then(|| authority.to_owned())
+    let shown = match authority.split_once(':') {
+        Some((host, port)) if !authority.contains(['[', ']']) => {
+            if port.bytes().all(|byte| byte.is_ascii_digit()) {
+                authority
+            } else {
+                host
+            }
+        }
+        Some(_) | None => authority,
+    };
+    (!shown.is_empty()).then(|| shown.to_owned())
 }
 
 #[cfg(test)]
@@ -654,7 +668,28 @@ mod tests {
                 Some("CONNECT"),
                 Some("evil.com\x1b[31m:443"),
             ),
-            ("CONNECT evil.com\r\n", Some("CONNECT"), Some("evil.com")), // A35
+            ("CONNECT evil.com\r\n", Some("CONNECT"), None), // A35
+            ("CONNECT user:secr", Some("CONNECT"), None),
+            (
+                "CONNECT user:secret HTTP/1.1\r\n",
+                Some("CONNECT"),
+                Some("user"),
+            ),
+            (
+                "CONNECT user:secret:443 HTTP/1.1\r\n",
+                Some("CONNECT"),
+                Some("user"),
+            ),
+            (
+                "GET http://user:se/cret@a.test/ HTTP/1.1\r\n",
+                Some("GET"),
+                Some("user"),
+            ),
+            (
+                "GET http://a.test\\secret HTTP/1.1\r\n",
+                Some("GET"),
+                Some("a.test"),
+            ),
         ] {
             let refused = RefusedHead::new(Malformed::Syntax, head.as_bytes());
             assert_eq!(refused.method.as_deref(), method, "{head:?}");

@@ -231,12 +231,10 @@ impl Proxy {
         listener: TcpListener,
         stop: watch::Receiver<Stop>,
     ) -> Result<(), ServeError> {
-        let broken = self.shared.journal.broken();
-        let outcome = tokio::select! {
-            () = self.accept_until_stopped(listener, stop) => Ok(()),
-            error = broken => Err(ServeError::Audit(error.to_string())),
-        };
-        outcome?;
+        self.accept_until_stopped(listener, stop).await;
+        if let Some(error) = self.shared.journal.failure() {
+            return Err(ServeError::Audit(error.to_string()));
+        }
         match timeout(LAST_LINES, self.shared.journal.written()).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(_)) => Err(ServeError::Audit("it is closed".to_owned())),
@@ -262,6 +260,7 @@ impl Proxy {
         loop {
             let accepted = tokio::select! {
                 () = Stop::reached(&mut stop, Stop::Drain) => break,
+                () = self.shared.journal.broken() => break,
                 Some(ended) = connections.join_next() => {
                     self.report(ended);
                     continue;
@@ -294,7 +293,11 @@ impl Proxy {
                 continue;
             }
             let is_crowded = turned_away.len() >= MAX_TURNED_AWAY;
-            if self.record_turned_away(&context).await && !is_crowded {
+            let is_recorded = tokio::select! {
+                is_recorded = self.record_turned_away(&context) => is_recorded,
+                () = Stop::reached(&mut stop, Stop::Drain) => break,
+            };
+            if is_recorded && !is_crowded {
                 turned_away.spawn(turn_away(client));
             }
         }
@@ -319,6 +322,8 @@ impl Proxy {
             () = all_ended => return,
             () = sleep(self.shared.config.limits.grace) => {}
             () = Stop::reached(&mut stop, Stop::Now) => {}
+            // No record, no traffic.
+            () = self.shared.journal.broken() => {}
         }
         tell.send_replace(Stop::Now);
         // Told to stop at once, a connection does; one that does not is dropped, with its lines.

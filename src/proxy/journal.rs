@@ -76,15 +76,20 @@ impl Journal {
         self.reserve().await?.write(String::new()).await
     }
 
-    /// Resolves with the error, once the sink has failed.
-    pub(crate) async fn broken(&self) -> &io::Error {
+    /// Resolves once the sink has failed.
+    pub(crate) async fn broken(&self) {
         loop {
             let happened = self.failure.happened.notified();
-            if let Some(error) = self.failure.error.get() {
-                return error;
+            if self.failure.error.get().is_some() {
+                return;
             }
             happened.await;
         }
+    }
+
+    /// What the sink failed with, if it has.
+    pub(crate) fn failure(&self) -> Option<&io::Error> {
+        self.failure.error.get()
     }
 }
 

@@ -108,8 +108,16 @@ impl<C: Client> Screen<C> {
         if self.seat.holds_head(cx.waker()) {
             return Poll::Pending;
         }
-        if self.buffer.is_empty() && ready!(self.poll_fill(cx))? == 0 {
-            return Poll::Ready(Ok(()));
+        while self.buffer.len() < READ_SIZE {
+            if ready!(self.poll_fill(cx))? == 0 {
+                // What it sent before its end is still to be taken: the next request, or the first
+                // bytes of a tunnel that is open one way.
+                return if self.buffer.is_empty() {
+                    Poll::Ready(Ok(()))
+                } else {
+                    Poll::Pending
+                };
+            }
         }
         // It has more to say, which has to wait: unread bytes are back-pressure.
         Poll::Pending
@@ -222,6 +230,10 @@ impl<C: Client> AsyncRead for Screen<C> {
                 Phase::Body(body) if !this.buffer.is_empty() => {
                     let room = out.remaining().min(this.buffer.len());
                     let count = body.advance(this.buffer.get(..room).unwrap_or_default());
+                    if body.is_lost() {
+                        // Not a byte of it: hyper might find an end in there.
+                        continue;
+                    }
                     this.hand_on(count, out);
                     return Poll::Ready(Ok(()));
                 }

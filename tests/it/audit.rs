@@ -263,6 +263,36 @@ async fn a_broken_log_stops_the_proxy() {
 }
 
 #[tokio::test]
+async fn a_log_that_breaks_cuts_what_is_open_as_a_break() {
+    let origin = Origin::echoing().await;
+    // It takes the first line and no second one.
+    let setup = setup().dialling(Dial::To(origin.address));
+    let proxy = setup.start_with(Broken(250), Lines::default()).await;
+    let mut client = proxy.tunnel_to("api.example.com:443").await;
+    proxy.exchange(CONNECT).await;
+    assert!(
+        client.end().await.is_err(),
+        "a cut tunnel must not look finished"
+    );
+    let outcome = soon("the end of the proxy", proxy.task).await.unwrap();
+    assert!(matches!(outcome, Err(ServeError::Audit(_))), "{outcome:?}");
+}
+
+#[tokio::test]
+async fn a_client_too_many_does_not_hold_up_the_end_of_a_blocked_log() {
+    let sink = Blocked::default();
+    let setup = setup().limited(|limits| limits.connections = 1);
+    let proxy = setup.start_with(sink.clone(), sink.lines.clone()).await;
+    let _first = proxy.client_sending(CONNECT).await;
+    proxy.dialling().await;
+    let _second = proxy.client_sending(CONNECT).await;
+    proxy.stop.send_replace(Stop::Now);
+    let outcome = soon("the end of the proxy", proxy.task).await.unwrap();
+    assert!(matches!(outcome, Err(ServeError::LastLines)), "{outcome:?}");
+    sink.open();
+}
+
+#[tokio::test]
 async fn a_log_that_blocks_for_ever_does_not_hold_up_the_end() {
     let sink = Blocked::default();
     let proxy = setup().start_with(sink.clone(), sink.lines.clone()).await;

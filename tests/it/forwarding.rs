@@ -421,6 +421,10 @@ async fn chunks_that_are_none_are_a_400_and_never_complete_for_the_origin() {
         "3\r\nabcd\r\n0\r\n\r\n",
         "3\r\nabc\r\n0\r\nA: b\n\n",
         "3\r\nabc\r\n0\r\n\n",
+        "3\r\nabc\r\n0\r\n\n\r\n\r\n",
+        "3\r\nabc\r\n0\r\nA: b\n\r\n\r\n",
+        "ffffffffffffffff\r\nabc",
+        "8000000000000000\r\nabc",
     ] {
         let proxy = proxy_to(&origin).await;
         let head = "POST http://www.example.com/ HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n";
