@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::time::Instant;
 
-use super::journal::{JournalBroken, Slot};
+use super::journal::{JournalBroken, Sent, Slot};
 use super::{Context, Stop};
 use crate::audit::{Close, Cut, Ended, Reason, Record};
 use crate::destination::Destination;
@@ -87,7 +87,8 @@ impl Attempt {
     ) -> Result<(), JournalBroken> {
         self.allowed = allowed;
         self.address = address;
-        self.write(reason).await.map(|_no_close| ())
+        let (sent, _no_close) = self.send(reason)?;
+        sent.written().await
     }
 
     /// Writes the record of an attempt that was let through; traffic may flow with what comes back.
@@ -96,21 +97,23 @@ impl Attempt {
         address: Option<SocketAddr>,
     ) -> Result<Passage, JournalBroken> {
         self.address = address;
-        let close = self.write(Reason::Listed).await?;
-        Ok(Passage {
+        let (sent, close) = self.send(Reason::Listed)?;
+        // Made before the wait: once the record is on its way, its close line must come.
+        let passage = Passage {
             context: self.context.clone(),
             close,
             id: self.id,
             started: Instant::now(),
             counts: Arc::default(),
-        })
+        };
+        sent.written().await?;
+        Ok(passage)
     }
 
-    async fn write(&mut self, reason: Reason) -> Result<Option<Slot>, JournalBroken> {
+    fn send(&mut self, reason: Reason) -> Result<(Sent, Option<Slot>), JournalBroken> {
         let line = self.line(reason);
         let Slots { record, close } = self.slots.take().ok_or(JournalBroken)?;
-        record.write(line).await?;
-        Ok(close)
+        Ok((record.send(line), close))
     }
 
     fn line(&self, reason: Reason) -> String {

@@ -73,7 +73,7 @@ impl Journal {
 
     /// Resolves when every line sent before has been written.
     pub(crate) async fn written(&self) -> Result<(), JournalBroken> {
-        self.reserve().await?.write(String::new()).await
+        self.reserve().await?.send(String::new()).written().await
     }
 
     /// Resolves once the sink has failed.
@@ -94,16 +94,22 @@ impl Journal {
 }
 
 impl Slot {
-    /// Writes a line and waits until the sink has taken it.
-    pub(crate) async fn write(self, line: String) -> Result<(), JournalBroken> {
-        self.send(line).await.map_err(|_| JournalBroken)
-    }
-
-    /// Hands a line over without waiting, where waiting is impossible: in `Drop`.
-    pub(crate) fn send(self, line: String) -> oneshot::Receiver<()> {
+    /// Hands a line over, without waiting: this works in `Drop` too.
+    pub(crate) fn send(self, line: String) -> Sent {
         let (written, receiver) = oneshot::channel();
         self.place.send(Entry { line, written });
-        receiver
+        Sent(receiver)
+    }
+}
+
+/// A line on its way to the sink.
+#[derive(Debug)]
+pub(crate) struct Sent(oneshot::Receiver<()>);
+
+impl Sent {
+    /// Waits until the sink has taken the line.
+    pub(crate) async fn written(self) -> Result<(), JournalBroken> {
+        self.0.await.map_err(|_| JournalBroken)
     }
 }
 

@@ -263,6 +263,25 @@ async fn a_broken_log_stops_the_proxy() {
 }
 
 #[tokio::test]
+async fn a_client_that_goes_while_its_line_is_written_leaves_the_close_line_too() {
+    let origin = Origin::echoing().await;
+    let sink = Blocked::default();
+    let setup = setup().dialling(Dial::To(origin.address)).logging_close();
+    let proxy = setup.start_with(sink.clone(), sink.lines.clone()).await;
+    let client = proxy.client_sending(CONNECT).await;
+    proxy.dialling().await;
+    client.stream.set_zero_linger().unwrap();
+    drop(client);
+    // The attempt waits for its line, and is dropped at that: if the reset is noticed in time.
+    for _ in 0..1000 {
+        tokio::task::yield_now().await;
+    }
+    sink.open();
+    proxy.audit_of(2).await;
+    assert_eq!(proxy.reasons(), ["listed", "client_gone"]);
+}
+
+#[tokio::test]
 async fn a_log_that_breaks_cuts_what_is_open_as_a_break() {
     let origin = Origin::echoing().await;
     // It takes the first line and no second one.
