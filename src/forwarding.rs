@@ -105,6 +105,17 @@ pub fn rewrite_request(head: &RequestHead, fields: &mut HeaderMap) {
     add_via(*version, fields);
 }
 
+/// Whether a response's content is in no transfer coding, or chunked alone: with another one undone
+/// or left in, the client would get content that is labelled wrongly (RFC 9112 §6.1).
+pub fn has_plain_coding(fields: &HeaderMap) -> bool {
+    let mut codings = fields.get_all(TRANSFER_ENCODING).iter();
+    match (codings.next(), codings.next()) {
+        (None, _) => true,
+        (Some(coding), None) => coding.as_bytes().eq_ignore_ascii_case(b"chunked"),
+        (Some(_), Some(_)) => false,
+    }
+}
+
 /// Rewrites a response's fields for the client, leaving one way to tell where its body ends.
 pub fn rewrite_response(status: StatusCode, version: Version, fields: &mut HeaderMap) {
     // Chunked wins over a length beside it (RFC 9112 §6.3); a 204 has none at all (RFC 9110 §8.6).

@@ -37,6 +37,8 @@ const USAGE: u8 = 2;
 const WORKER_STACK: usize = 2 << 20;
 /// Two sockets a connection, and these for everything else.
 const OTHER_FILES: u64 = 64;
+/// The client's socket, one for each address that is tried at a time, and its share of DNS.
+const FILES_WHILE_DIALLING: u64 = 20;
 
 fn main() -> ExitCode {
     // Help, version and usage errors end here, with their text and their code.
@@ -247,15 +249,17 @@ fn watch_for_the_end(
     }))
 }
 
-/// Raises the limit on open files to what the connections need, as far as that is allowed.
+/// Raises the limit on open files to what the connections may need, as far as that is allowed.
 fn allow_files(limits: &Limits) {
     let connections = u64::try_from(limits.connections).unwrap_or(u64::MAX);
+    // While a name's addresses are tried a connection has one for each; then it has two.
+    let wanted = connections.saturating_mul(FILES_WHILE_DIALLING);
     let needed = connections.saturating_mul(2).saturating_add(OTHER_FILES);
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
-    if current.is_none_or(|current| current >= needed) {
+    if current.is_none_or(|current| current >= wanted) {
         return;
     }
-    let possible = maximum.map_or(needed, |maximum| maximum.min(needed));
+    let possible = maximum.map_or(wanted, |maximum| maximum.min(wanted));
     let raised = setrlimit(
         Resource::Nofile,
         Rlimit {

@@ -63,7 +63,7 @@ pub(super) async fn serve<C: Client>(client: C, context: Context) {
     // Whatever was under way ends here, and its lines are written.
     let screen = connection.into_parts().io.into_inner();
     let unfinished = screen.unfinished_head().filter(|_| is_draining);
-    record_unfinished(&context, &seat, unfinished).await;
+    record_unfinished(&context, &seat, unfinished, is_draining).await;
     let (mut client, early) = screen.into_parts();
     match seat.take_tunnel() {
         Some(tunnel) if is_over => relay(client, early, tunnel, &limits, stop).await,
@@ -77,24 +77,29 @@ pub(super) async fn serve<C: Client>(client: C, context: Context) {
 
 /// Leaves the line of a head that no exchange took: one that had begun to arrive when the proxy was
 /// told to stop, or one that hyper would not have although we would.
-async fn record_unfinished(context: &Context, seat: &Seat, begun: Option<RefusedHead>) {
+async fn record_unfinished(
+    context: &Context,
+    seat: &Seat,
+    begun: Option<RefusedHead>,
+    is_stopping: bool,
+) {
+    let shutdown = Reason::Cut(Cut::Shutdown);
     let (method, host, reason) = match (seat.take_head(), begun) {
         (None, None) => return,
-        (Some(Err(refused)), _) => (refused.method, refused.host, refused.reason.into()),
+        (Some(Err(refused)), _) => (
+            refused.method,
+            refused.host,
+            Reason::Refused(refused.reason.into()),
+        ),
         (Some(Ok(head)), _) => {
             let host = head.destination.host().bare();
-            (
-                Some(head.method.to_string()),
-                Some(host),
-                Malformed::Syntax.into(),
-            )
+            let not_taken = Reason::Refused(Malformed::Syntax.into());
+            let reason = if is_stopping { shutdown } else { not_taken };
+            (Some(head.method.to_string()), Some(host), reason)
         }
-        (None, Some(begun)) => {
-            let shutdown = Reason::Cut(Cut::Shutdown);
-            return leave_line(context, begun.method, begun.host, shutdown).await;
-        }
+        (None, Some(begun)) => (begun.method, begun.host, shutdown),
     };
-    leave_line(context, method, host, Reason::Refused(reason)).await;
+    leave_line(context, method, host, reason).await;
 }
 
 async fn leave_line(

@@ -67,7 +67,15 @@ pub(super) async fn dial(
     let mut under_way: Vec<Connecting> = Vec::new();
     let mut failure: Option<DialFailure> = None;
     let mut deadline = pin!(sleep(limit));
-    let mut next = pin!(sleep(Duration::ZERO));
+    // The first attempt waits for no timer: even one of 0 fires a millisecond late.
+    for to in waiting.by_ref().take(1) {
+        let connecting = connector.connect(to);
+        under_way.push(Connecting {
+            address: to.get(),
+            connecting,
+        });
+    }
+    let mut next = pin!(sleep(step));
     poll_fn(|context| {
         loop {
             let mut finished = None;

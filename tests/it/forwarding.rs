@@ -311,6 +311,18 @@ async fn an_answer_that_is_none_is_a_502_of_its_own_code() {
         ("HTTP/1.1 200 OK\r\nX: a\r\n b\r\n\r\n", "response_invalid"), // K8
         ("HTTP/1.1 200 OK\r\nX : a\r\n\r\n", "response_invalid"), // K8
         ("SSH-2.0-OpenSSH_9.2\r\n", "response_invalid"),
+        (
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+            "response_invalid",
+        ),
+        (
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\nx",
+            "response_invalid",
+        ),
+        (
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: xchunked\r\n\r\nx",
+            "response_invalid",
+        ),
         ("", "response_incomplete"),
         ("HTTP/1.1 200 OK\r\nContent-", "response_incomplete"),
     ] {
