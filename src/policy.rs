@@ -27,7 +27,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
 
 use ipnet::IpNet;
@@ -73,8 +73,9 @@ impl Policy {
         networks: impl IntoIterator<Item = IpNet>,
     ) -> Result<Self, PolicyError> {
         let mut policy = Self::default();
+        let mut seen = HashSet::new();
         for rule in rules {
-            if policy.rules.contains(&rule) {
+            if !seen.insert(rule.clone()) {
                 return Err(PolicyError::DuplicateRule(rule));
             }
             for destination in rule.grants() {

@@ -223,6 +223,8 @@ impl<C: Client> AsyncRead for Screen<C> {
                     return Poll::Ready(Ok(()));
                 }
                 Phase::Body(body) if body.is_reached() => this.await_head(),
+                // A break in the content now would end the connection before there is an attempt.
+                Phase::Body(_) if this.seat.holds_head(cx.waker()) => return Poll::Pending,
                 // Our own reading of chunks is the stricter one, so nothing after them is a head.
                 Phase::Body(body) if body.is_lost() => {
                     return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));

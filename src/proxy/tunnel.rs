@@ -8,7 +8,6 @@ use std::future::poll_fn;
 use std::mem::MaybeUninit;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use hyper::body::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -47,7 +46,7 @@ pub(super) async fn relay<C: Client>(
     let mut to_origin = Flow::starting_with(early);
     let mut to_client = Flow::starting_with(Bytes::new());
     let mut active = Instant::now();
-    let mut due = pin!(sleep(Duration::ZERO));
+    let mut due = pin!(sleep(limits.idle.unwrap_or(limits.half_closed)));
     let both = poll_fn(|cx| {
         let outward = to_origin.poll(cx, &mut client, &mut origin, &mut |bytes| {
             counts.add_to_origin(bytes);
