@@ -134,6 +134,11 @@ impl Policy {
     /// Whether one address may be dialled on one port.
     fn check_address(&self, address: SocketAddr) -> Result<(), Denied> {
         let ip = address.ip();
+        // Dialling a mapped address is dialling its IPv4 address, which must be open by itself:
+        // whoever opens `::/0` has opened no IPv4 network.
+        if ip.to_canonical() != ip {
+            self.check_address(SocketAddr::new(ip.to_canonical(), address.port()))?;
+        }
         let class = address::classify(ip);
         let is_open = match class.reach() {
             Reach::Public => true,
@@ -450,6 +455,25 @@ mod tests {
             let own = [own.parse().expect("a socket address")];
             let failure = permit.check(&answers, &own).expect_err("it is the proxy");
             assert_eq!(failure.refusal, Denied::OwnAddress.into());
+        }
+    }
+
+    #[test]
+    fn a_mapped_address_is_open_only_where_its_ipv4_address_is_too() {
+        let rule = || Rule::parse("a.test").expect("a rule");
+        for (networks, answer, is_open) in [
+            (&["::/0"][..], "::ffff:10.9.9.9", false),
+            (&["10.0.0.0/8"], "::ffff:10.9.9.9", false),
+            (&["::/0", "10.0.0.0/8"], "::ffff:10.9.9.9", true),
+            (&["::/0"], "::ffff:8.8.8.8", true),
+            (&[], "::ffff:8.8.8.8", false),
+        ] {
+            let networks = networks.iter().map(|text| text.parse().expect("a network"));
+            let policy = Policy::new([rule()], networks).expect("a policy");
+            let asked = Destination::from_authority_form("a.test:443").expect("valid");
+            let answers = [answer.parse().expect("an address")];
+            let outcome = policy.permit(asked).expect("listed").check(&answers, &[]);
+            assert_eq!(outcome.is_ok(), is_open, "{answer}");
         }
     }
 

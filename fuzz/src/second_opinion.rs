@@ -31,6 +31,13 @@ impl Policy {
 
     /// Whether an address may be dialled.
     pub(crate) fn opens(&self, address: SocketAddr) -> bool {
+        // A mapped address is dialled as the IPv4 address in it.
+        if let IpAddr::V6(outer) = address.ip()
+            && let Some(inner) = outer.to_ipv4_mapped()
+            && !self.opens(SocketAddr::new(inner.into(), address.port()))
+        {
+            return false;
+        }
         match reach(address.ip()) {
             Reach::Public => true,
             Reach::Never => false,
