@@ -105,15 +105,35 @@ pub fn rewrite_request(head: &RequestHead, fields: &mut HeaderMap) {
     add_via(*version, fields);
 }
 
-/// Whether a response's content is in no transfer coding, or chunked alone: with another one undone
-/// or left in, the client would get content that is labelled wrongly (RFC 9112 §6.1).
-pub fn has_plain_coding(fields: &HeaderMap) -> bool {
+/// Whether there is one way to tell where a response's content ends: it is in no transfer coding, or
+/// chunked alone (with another one undone or left in, the client would get content that is labelled
+/// wrongly, RFC 9112 §6.1), and the lengths it states, if any, are numbers and agree (§6.3).
+pub fn is_plainly_framed(fields: &HeaderMap) -> bool {
     let mut codings = fields.get_all(TRANSFER_ENCODING).iter();
     match (codings.next(), codings.next()) {
-        (None, _) => true,
+        (None, _) => stated_length(fields).is_ok(),
         (Some(coding), None) => coding.as_bytes().eq_ignore_ascii_case(b"chunked"),
         (Some(_), Some(_)) => false,
     }
+}
+
+/// The length that every Content-Length line and member states: `5`, `5, 5` and `005` are five. An
+/// error is a member that is no number, or one that differs.
+fn stated_length(fields: &HeaderMap) -> Result<Option<u64>, ()> {
+    let mut stated = None;
+    for line in fields.get_all(CONTENT_LENGTH) {
+        for member in line.as_bytes().split(|byte| *byte == b',') {
+            let member = member.trim_ascii();
+            // `parse` takes a sign.
+            let is_digits = !member.is_empty() && member.iter().all(u8::is_ascii_digit);
+            let digits = std::str::from_utf8(member).ok().filter(|_| is_digits);
+            let length: u64 = digits.and_then(|it| it.parse().ok()).ok_or(())?;
+            if *stated.get_or_insert(length) != length {
+                return Err(());
+            }
+        }
+    }
+    Ok(stated)
 }
 
 /// Rewrites a response's fields for the client, leaving one way to tell where its body ends.
@@ -121,6 +141,8 @@ pub fn rewrite_response(status: StatusCode, version: Version, fields: &mut Heade
     // Chunked wins over a length beside it (RFC 9112 §6.3); a 204 has none at all (RFC 9110 §8.6).
     if fields.contains_key(TRANSFER_ENCODING) || status == StatusCode::NO_CONTENT {
         fields.remove(CONTENT_LENGTH);
+    } else if let Ok(Some(length)) = stated_length(fields) {
+        fields.insert(CONTENT_LENGTH, length.into());
     }
     strip_hop_by_hop(fields);
     add_via(version, fields);

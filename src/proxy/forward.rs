@@ -86,9 +86,9 @@ async fn ask(
         response = sender.send_request(request) => response.map_err(|error| Broken::of(&error))?,
         () = silence(seat, limits) => return Err(Broken::by_origin(Failed::ResponseTimeout)),
     };
-    // Nobody asked for another protocol (Upgrade is not passed on), nor for another coding.
+    // Nobody asked for another protocol: Upgrade is not passed on.
     let is_unasked = response.status() == StatusCode::SWITCHING_PROTOCOLS;
-    if is_unasked || !forwarding::has_plain_coding(response.headers()) {
+    if is_unasked || !forwarding::is_plainly_framed(response.headers()) {
         return Err(Broken::by_origin(Failed::ResponseInvalid));
     }
     Ok((response, connection))

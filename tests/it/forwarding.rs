@@ -241,6 +241,17 @@ async fn responses_come_as_they_are_framed() {
             "HEAD",
             (200, Some("5"), ""),
         ),
+        // One length, however it is stated
+        (
+            "HTTP/1.1 200 OK\r\nContent-Length: 2, 2\r\nContent-Length: 002\r\n\r\nok",
+            "GET",
+            (200, Some("2"), "ok"),
+        ),
+        (
+            "HTTP/1.1 200 OK\r\nContent-Length: 5, 5\r\n\r\n",
+            "HEAD",
+            (200, Some("5"), ""),
+        ),
         // K6
         (
             "HTTP/1.1 200 OK\r\nContent-Length: 99\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
@@ -303,6 +314,18 @@ async fn responses_come_as_they_are_framed() {
 #[tokio::test]
 async fn an_answer_that_is_none_is_a_502_of_its_own_code() {
     for (reply, code) in [
+        (
+            "HTTP/1.1 200 OK\r\nContent-Length: 2, 3\r\n\r\nok",
+            "response_invalid",
+        ),
+        (
+            "HTTP/1.1 304 Not Modified\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n",
+            "response_invalid",
+        ),
+        (
+            "HTTP/1.1 304 Not Modified\r\nContent-Length: +2\r\n\r\n",
+            "response_invalid",
+        ),
         ("HTTP/1.1 099 x\r\n\r\n", "response_invalid"), // K3
         (
             "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n",
