@@ -11,6 +11,9 @@ use http::{Method, Uri, Version};
 use crate::destination::{Destination, Host};
 use crate::refusal::Malformed;
 
+/// The longest field name that `http`, and so hyper behind us, takes.
+const MAX_NAME: usize = 65_535;
+
 /// How large a head may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeadLimits {
@@ -119,6 +122,9 @@ impl RequestHead {
             Err(httparse::Error::Version) => return Err(bad_version(within)),
             Err(_) => return Err(Malformed::Syntax),
         };
+        if (request.headers.iter()).any(|field| field.name.len() > MAX_NAME) {
+            return Err(Malformed::HeadTooLarge);
+        }
         let head = within.get(..length).unwrap_or(within);
         // httparse takes a bare LF for a line end; the next parser may not (RFC 9112 §2.2).
         if head
@@ -338,6 +344,8 @@ fn authority_of(text: &str, is_whole: bool) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use http::HeaderName;
+
     use super::*;
 
     const LIMITS: HeadLimits = HeadLimits {
@@ -636,6 +644,17 @@ mod tests {
         assert!(parse(head(99, 1)).is_ok());
         assert_eq!(parse(head(100, 1)), Err(Malformed::HeadTooLarge), "H1");
         assert_eq!(parse(head(3, 30_000)), Err(Malformed::HeadTooLarge), "H2");
+        let limits = HeadLimits {
+            bytes: 1 << 20,
+            fields: 100,
+        };
+        for (length, is_taken) in [(MAX_NAME, true), (MAX_NAME + 1, false)] {
+            let name = "n".repeat(length);
+            let head = format!("GET http://a.test/ HTTP/1.1\r\nHost: a\r\n{name}: x\r\n\r\n");
+            let parsed = RequestHead::parse(head.as_bytes(), limits);
+            assert_eq!(parsed.is_ok(), is_taken, "{length}");
+            assert_eq!(HeaderName::from_bytes(name.as_bytes()).is_ok(), is_taken);
+        }
         let unfinished = head(1, 100);
         let unfinished = unfinished.trim_end().as_bytes();
         assert_eq!(RequestHead::parse(unfinished, LIMITS), Ok(None));
