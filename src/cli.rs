@@ -283,7 +283,7 @@ fn parse_duration(text: &str) -> Result<Duration, String> {
             .map_err(|error| format!("{error}; write 250ms, 15s, 10m or 2h"))?,
     };
     if duration > MAX_DURATION {
-        return Err("more than a year is not a limit; write 0 where that is allowed".to_owned());
+        return Err("more than a year is not a limit; write a shorter time".to_owned());
     }
     Ok(duration)
 }
