@@ -5,17 +5,19 @@ mod cli;
 
 use std::fmt;
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroUsize;
 use std::os::fd::AsFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
 use clap::{CommandFactory, Parser};
-use rustix::event::{PollFd, PollFlags};
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::TcpListener;
@@ -33,12 +35,17 @@ use self::cli::{CheckArgs, Cli, Command, ProxyArgs};
 
 /// Something is wrong with how the program was started; clap's code too.
 const USAGE: u8 = 2;
+/// Bytes of the longest policy document: room for some 200,000 rules.
+const LARGEST_DOCUMENT: usize = 16 << 20;
+/// How long a policy document may take to come, where it is a pipe.
+const DOCUMENT_IN: Duration = Duration::from_secs(5);
 /// Bytes of stack for each worker: std's own default.
 const WORKER_STACK: usize = 2 << 20;
 /// Two sockets a connection, and these for everything else.
 const OTHER_FILES: u64 = 64;
-/// The client's socket, one for each address that is tried at a time, and its share of DNS.
-const FILES_WHILE_DIALLING: u64 = 20;
+/// While a name is resolved or dialled: the client's socket and those of the DNS queries, or of the
+/// one address that is always tried and of the share in those that are tried beside it.
+const FILES_WHILE_DIALLING: u64 = 4;
 
 fn main() -> ExitCode {
     // Help, version and usage errors end here, with their text and their code.
@@ -90,11 +97,41 @@ fn print(text: &[u8]) -> anyhow::Result<()> {
 
 fn read_document(path: Option<&Path>) -> anyhow::Result<Option<String>> {
     let read = |path: &Path| {
-        std::fs::read_to_string(path)
+        read_bounded(path)
             .with_context(|| format!("cannot read the policy document `{}`", path.display()))
             .context(Misuse)
     };
     path.map(read).transpose()
+}
+
+/// Reads a file that may be a pipe: nothing that does not come, or does not end, holds up the start.
+fn read_bounded(path: &Path) -> anyhow::Result<String> {
+    // Or else opening a pipe waits for somebody to write to it.
+    let waits_not = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits())?;
+    let mut file = File::options()
+        .read(true)
+        .custom_flags(waits_not)
+        .open(path)?;
+    let due = Instant::now() + DOCUMENT_IN;
+    let (mut bytes, mut piece) = (Vec::new(), vec![0; 64 << 10]);
+    loop {
+        let left = due.saturating_duration_since(Instant::now());
+        let mut readable = [PollFd::new(&file, PollFlags::IN)];
+        match rustix::event::poll(&mut readable, Some(&Timespec::try_from(left)?)) {
+            Ok(0) => return Err(anyhow!("it has not come to its end within {DOCUMENT_IN:?}")),
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        match file.read(&mut piece) {
+            Ok(0) => return String::from_utf8(bytes).context("it is not UTF-8"),
+            Ok(count) => bytes.extend(piece.iter().take(count)),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error.into()),
+        }
+        if bytes.len() > LARGEST_DOCUMENT {
+            return Err(anyhow!("it is longer than {LARGEST_DOCUMENT} bytes"));
+        }
+    }
 }
 
 /// Where a policy came from, for what is wrong with it.
@@ -252,7 +289,6 @@ fn watch_for_the_end(
 /// Raises the limit on open files to what the connections may need, as far as that is allowed.
 fn allow_files(limits: &Limits) {
     let connections = u64::try_from(limits.connections).unwrap_or(u64::MAX);
-    // While a name's addresses are tried a connection has one for each; then it has two.
     let wanted = connections.saturating_mul(FILES_WHILE_DIALLING);
     let needed = connections.saturating_mul(2).saturating_add(OTHER_FILES);
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);

@@ -305,6 +305,24 @@ const WRONG_DOCUMENTS: &[(&str, &str)] = &[
 ];
 
 #[test]
+fn a_policy_that_never_comes_is_not_waited_for() {
+    let folder = std::env::temp_dir().join(format!("strait-pipe-{}", std::process::id()));
+    fs::create_dir_all(&folder).expect("a folder");
+    let pipe = folder.join("policy.json");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RUSR).expect("a pipe");
+    for (path, reason) in [
+        (pipe.display().to_string(), "its end within 5s"),
+        ("/dev/zero".to_owned(), "longer than 16777216 bytes"),
+    ] {
+        let output = run(&["check", "--policy", &path, "a.example:443"]);
+        assert_eq!(output.status.code(), Some(2));
+        let said = text(&output.stderr);
+        assert!(said.contains(reason), "{said}");
+    }
+    fs::remove_dir_all(&folder).expect("it is ours");
+}
+
+#[test]
 fn what_it_cannot_start_with_is_named_with_the_remedy() {
     let folder = std::env::temp_dir().join(format!("strait-{}", std::process::id()));
     fs::create_dir_all(&folder).expect("a folder");
