@@ -126,6 +126,8 @@ struct Shared {
     config: ProxyConfig,
     resolver: Arc<dyn Resolve>,
     connector: Arc<dyn Connect>,
+    /// Places for attempts at a second address while the first is tried: one a client, shared.
+    dials_beside: Semaphore,
     journal: Journal,
     next_id: AtomicU64,
 }
@@ -214,6 +216,7 @@ impl Proxy {
             config,
             resolver,
             connector,
+            dials_beside: Semaphore::new(clients.min(Semaphore::MAX_PERMITS)),
             journal,
             next_id,
         };

@@ -8,6 +8,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use tokio::net::TcpStream;
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::BoxFuture;
@@ -57,22 +58,28 @@ pub(super) struct DialFailure {
 
 /// Tries the addresses in turn, the families interleaved, each `step` after the one before or at
 /// once when that fails; the first connection wins (RFC 8305 §4, §5). `limit` is for all of them.
+///
+/// One attempt at a time is always allowed; those beside it take a place in `beside`, so that a crowd
+/// whose addresses are all dead does not use up the open files. Without a place the next attempt
+/// waits another step, or until it is the only one.
 pub(super) async fn dial(
     connector: &dyn Connect,
+    beside: &Semaphore,
     to: &Dialable,
     limit: Duration,
     step: Duration,
 ) -> Result<Connection, DialFailure> {
     let mut waiting = interleave(to.addresses()).into_iter();
-    let mut under_way: Vec<Connecting> = Vec::new();
+    let mut under_way: Vec<Trial<'_>> = Vec::new();
     let mut failure: Option<DialFailure> = None;
     let mut deadline = pin!(sleep(limit));
     // The first attempt waits for no timer: even one of 0 fires a millisecond late.
     for to in waiting.by_ref().take(1) {
         let connecting = connector.connect(to);
-        under_way.push(Connecting {
+        under_way.push(Trial {
             address: to.get(),
             connecting,
+            _place: None,
         });
     }
     let mut next = pin!(sleep(step));
@@ -113,12 +120,18 @@ pub(super) async fn dial(
             if !start_next {
                 return Poll::Pending;
             }
+            let place = beside.try_acquire().ok();
+            if place.is_none() && !under_way.is_empty() && waiting.len() > 0 {
+                next.set(sleep(step));
+                continue;
+            }
             match waiting.next() {
                 Some(to) => {
                     let connecting = connector.connect(to);
-                    under_way.push(Connecting {
+                    under_way.push(Trial {
                         address: to.get(),
                         connecting,
+                        _place: place,
                     });
                     next.set(sleep(step));
                 }
@@ -135,9 +148,10 @@ pub(super) async fn dial(
 }
 
 /// A connection attempt that is under way.
-struct Connecting {
+struct Trial<'a> {
     address: SocketAddr,
     connecting: Pin<Box<dyn Future<Output = io::Result<TcpStream>> + Send>>,
+    _place: Option<SemaphorePermit<'a>>,
 }
 
 /// IPv6 first, then the families in turn, each in the resolver's order (RFC 8305 §4).
@@ -262,6 +276,10 @@ mod tests {
         }
     }
 
+    fn beside() -> Semaphore {
+        Semaphore::new(MAX_ATTEMPTS)
+    }
+
     fn order(addresses: &[(&str, u128)]) -> Vec<(String, u128)> {
         addresses
             .iter()
@@ -274,7 +292,7 @@ mod tests {
         // H11, D26
         let script = Script::new(&[]);
         let to = dialable(&["8.8.8.8", "8.8.4.4", "2606:4700::1", "2606:4700::2"]);
-        let failure = dial(&script, &to, LIMIT, STEP)
+        let failure = dial(&script, &beside(), &to, LIMIT, STEP)
             .await
             .expect_err("nobody answers");
         assert_eq!(failure.failed, Failed::ConnectTimeout);
@@ -292,7 +310,7 @@ mod tests {
     async fn a_refusal_starts_the_next_attempt_at_once() {
         let script = Script::new(&["2606:4700::1", "8.8.8.8"]);
         let to = dialable(&["2606:4700::1", "8.8.8.8"]);
-        let failure = dial(&script, &to, LIMIT, STEP)
+        let failure = dial(&script, &beside(), &to, LIMIT, STEP)
             .await
             .expect_err("both refuse");
         assert_eq!(failure.failed, Failed::ConnectRefused);
@@ -314,7 +332,9 @@ mod tests {
             ..Script::new(&[])
         };
         let to = dialable(&["2606:4700::1", "8.8.8.8"]);
-        let connection = dial(&script, &to, LIMIT, STEP).await.expect("one accepts");
+        let connection = dial(&script, &beside(), &to, LIMIT, STEP)
+            .await
+            .expect("one accepts");
         assert_eq!(connection.address, "8.8.8.8:443".parse().expect("valid"));
     }
 
@@ -324,9 +344,28 @@ mod tests {
         let many: Vec<String> = (1..=100).map(|n| format!("8.8.8.{n}")).collect();
         let script = Script::new(&[]);
         let to = dialable(&many.iter().map(String::as_str).collect::<Vec<_>>());
-        dial(&script, &to, LIMIT, STEP)
+        dial(&script, &beside(), &to, LIMIT, STEP)
             .await
             .expect_err("nobody answers");
         assert_eq!(script.asked().len(), MAX_ATTEMPTS);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn attempts_beside_the_first_need_a_place() {
+        let to = dialable(&["8.8.8.1", "8.8.8.2", "8.8.8.3", "8.8.8.4"]);
+        let script = Script::new(&[]);
+        let beside = Semaphore::new(1);
+        dial(&script, &beside, &to, LIMIT, STEP)
+            .await
+            .expect_err("nobody answers");
+        assert_eq!(script.asked(), order(&[("8.8.8.1", 0), ("8.8.8.2", 250)]));
+        assert_eq!(beside.available_permits(), 1, "the place is given back");
+
+        // One at a time goes on without any.
+        let script = Script::new(&["8.8.8.1", "8.8.8.2", "8.8.8.3", "8.8.8.4"]);
+        dial(&script, &Semaphore::new(0), &to, LIMIT, STEP)
+            .await
+            .expect_err("all refuse");
+        assert_eq!(script.asked().len(), 4);
     }
 }

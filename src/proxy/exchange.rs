@@ -139,6 +139,7 @@ async fn connect(
         config,
         resolver,
         connector,
+        dials_beside,
         ..
     } = &*context.shared;
     let ProxyConfig { policy, limits, .. } = config;
@@ -159,6 +160,7 @@ async fn connect(
     let dialable = permit.check(&answers, &own)?;
     let dialled = dial(
         &**connector,
+        dials_beside,
         &dialable,
         limits.connect,
         limits.attempt_delay,
