@@ -67,6 +67,8 @@ pub mod destination;
 pub mod document;
 pub mod forwarding;
 pub mod head;
+#[cfg(feature = "launch")]
+pub mod launch;
 #[cfg(feature = "proxy")]
 pub mod lifeline;
 pub mod policy;
