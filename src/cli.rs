@@ -11,6 +11,8 @@ use ipnet::IpNet;
 use strait::destination::Destination;
 use strait::document::{self, ConfigurationError};
 use strait::head::HeadLimits;
+use strait::launch::spec::{EnvName, ImageRef, LaunchSpec, ServerName, SpecError, SpecParts};
+use strait::launch::survey::RuntimeChoice;
 use strait::policy::Policy;
 use strait::proxy::{Limits, ProxyConfig};
 use strait::refusal::Malformed;
@@ -65,6 +67,11 @@ pub(crate) enum Command {
     Proxy(Box<ProxyArgs>),
     /// Explain what the policy says of destinations
     Check(CheckArgs),
+    /// Launch an MCP server in a sandbox, with its standard streams as ours
+    Launch(Box<LaunchArgs>),
+    /// Take back what a launch that was killed has made; started by `strait launch` itself
+    #[command(hide = true)]
+    Reap,
     /// Print a completion script for a shell
     Completions {
         /// The shell
@@ -209,6 +216,82 @@ impl LimitArgs {
             connections: size(self.max_connections),
             grace: self.grace,
         }
+    }
+}
+
+const LAUNCH_EXAMPLE: &str = "\
+Examples:
+  strait launch --image ghcr.io/example/mcp-notion@sha256:DIGEST \\
+    --allow api.notion.com --secret NOTION_TOKEN
+  strait launch notion
+
+Standard input and output are the server's, byte for byte. Exit codes: the
+server's own; 125 when it could not be launched, 2 for a usage error.";
+
+/// Options of `strait launch`.
+#[derive(Debug, Args)]
+#[command(after_help = LAUNCH_EXAMPLE)]
+pub(crate) struct LaunchArgs {
+    /// The server's image, by its digest: NAME@sha256:… or a local id sha256:…
+    #[arg(long, value_name = "IMAGE", value_parser = ImageRef::parse)]
+    image: ImageRef,
+    /// A name for the server, in its containers' names and in the audit
+    #[arg(long, value_name = "NAME", value_parser = ServerName::parse)]
+    name: Option<ServerName>,
+    /// A host it may reach: HOST for ports 443 and 80, or HOST:PORT. Exact, no
+    /// wildcards; repeat for more. Without any it has no network at all
+    #[arg(long, value_name = "HOST[:PORT]", value_parser = Rule::parse)]
+    allow: Vec<Rule>,
+    /// A network whose addresses those hosts may have although they are not public
+    #[arg(long, value_name = "CIDR", value_parser = document::parse_network)]
+    allow_net: Vec<IpNet>,
+    /// The name server the proxy asks, in place of the runtime's
+    #[arg(long, value_name = "IP[:PORT]", value_parser = parse_resolver)]
+    resolver: Option<SocketAddr>,
+    /// A variable of ours that the server gets and nobody is shown
+    #[arg(long, value_name = "NAME", value_parser = EnvName::parse)]
+    secret: Vec<EnvName>,
+    /// A variable of ours that the server gets as it is
+    #[arg(long, value_name = "NAME", value_parser = EnvName::parse)]
+    env: Vec<EnvName>,
+    /// The runtime: podman, docker, or the path of one
+    #[arg(long, value_name = "RUNTIME", value_parser = RuntimeChoice::parse)]
+    pub(crate) runtime: Option<RuntimeChoice>,
+    /// The static program for the proxy's container
+    #[arg(long, value_name = "FILE")]
+    pub(crate) proxy_binary: Option<PathBuf>,
+    /// Where attempts are recorded, or `none`
+    #[arg(long, value_name = "FILE")]
+    pub(crate) audit: Option<PathBuf>,
+    /// For the server to end by itself, once its client has gone
+    #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = parse_duration)]
+    pub(crate) grace: Duration,
+    /// Print the plan, one argument a line, and make nothing
+    #[arg(long)]
+    pub(crate) print: bool,
+    /// What replaces the image's entrypoint
+    #[arg(long, value_name = "PROGRAM")]
+    command: Option<String>,
+    /// The server's arguments
+    #[arg(last = true, value_name = "ARGUMENT")]
+    arguments: Vec<String>,
+}
+
+impl LaunchArgs {
+    /// The server, as the flags describe it.
+    pub(crate) fn spec(self) -> Result<LaunchSpec, SpecError> {
+        let name = self.name.unwrap_or_else(|| self.image.server_name());
+        let parts = SpecParts {
+            network: self.allow,
+            allow_net: self.allow_net,
+            resolver: self.resolver,
+            secret: self.secret,
+            env: self.env,
+            command: self.command.map(|program| vec![program]),
+            arguments: self.arguments,
+            ..SpecParts::default()
+        };
+        LaunchSpec::new(name, self.image, parts)
     }
 }
 

@@ -76,3 +76,5 @@ pub mod policy;
 pub mod proxy;
 pub mod refusal;
 pub mod rule;
+#[cfg(feature = "launch")]
+pub mod stdio;

@@ -2,6 +2,7 @@
 
 mod check;
 mod cli;
+mod launching;
 
 use std::fmt;
 use std::fs::File;
@@ -53,6 +54,8 @@ fn main() -> ExitCode {
     let outcome = match cli.command {
         Command::Proxy(options) => run_proxy(*options),
         Command::Check(options) => run_check(options),
+        Command::Launch(options) => launching::launch(*options),
+        Command::Reap => launching::reap(),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "strait", &mut script);

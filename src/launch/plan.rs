@@ -8,18 +8,23 @@ use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 
 use ipnet::Ipv4Net;
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::owner::Owner;
 use super::runtime::{ImageFacts, RuntimeFacts, RuntimeKind, Version};
 use super::spec::{Access, LaunchSpec, Mount, RunId};
 
+/// What `/etc/hosts` holds in the server's container: itself, and nothing of the machine's.
+pub const HOSTS: &str = "127.0.0.1 localhost server\n::1 localhost\n";
 /// The port the sidecar listens on; nothing else in its network namespace has one.
 const PROXY_PORT: u16 = 3128;
 /// Who the sidecar runs as: nobody, on the machines we know.
 const NOBODY: &str = "65534:65534";
 /// Where the sidecar has our program.
 const SIDECAR_PROGRAM: &str = "/strait";
+/// Where the server's container has it, for the probe: a place no image has.
+const PROBE_PROGRAM: &str = "/.strait-probe";
 /// Bytes of memory for the sidecar: a thousand tunnels take a tenth of it.
 const SIDECAR_MEMORY: u64 = 256 << 20;
 /// Threads for the sidecar.
@@ -35,6 +40,8 @@ const INNER: Ipv4Net = Ipv4Net::new_assert(Ipv4Addr::new(10, 231, 0, 0), 17);
 const OUTER: Ipv4Net = Ipv4Net::new_assert(Ipv4Addr::new(10, 231, 128, 0), 17);
 /// The prefix length of each.
 const BITS: u8 = 29;
+/// The name of the empty image; its content is checked before each use.
+pub const EMPTY_IMAGE: &str = "localhost/strait-empty:1";
 /// The label that says which launch something belongs to.
 pub const RUN_LABEL: &str = "strait.run";
 /// The label that says who owns it: see [`Owner`].
@@ -53,14 +60,14 @@ const NO_PROXY: &str = "localhost,127.0.0.1,::1";
 const KERNEL_FOLDERS: [&str; 3] = ["/proc", "/sys", "/dev"];
 
 /// One command line: a program and its arguments.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Argv(Vec<String>);
 
 impl Argv {
-    fn new(facts: &RuntimeFacts, words: &[&str]) -> Self {
-        let mut argv = vec![facts.program.clone()];
-        argv.extend(words.iter().map(|word| (*word).to_owned()));
-        Self(argv)
+    /// A command line of words that nobody else wrote.
+    pub(super) fn of(program: &str, words: &[&str]) -> Self {
+        let words = words.iter().map(|word| (*word).to_owned());
+        Self([program.to_owned()].into_iter().chain(words).collect())
     }
 
     fn flag(mut self, flag: &str) -> Self {
@@ -69,13 +76,13 @@ impl Argv {
     }
 
     /// `flag=value`: one argument, so that no value is ever in option position.
-    fn set(mut self, flag: &str, value: impl fmt::Display) -> Self {
+    pub(super) fn set(mut self, flag: &str, value: impl fmt::Display) -> Self {
         self.0.push(format!("{flag}={value}"));
         self
     }
 
     /// What stands after the options.
-    fn operand(mut self, value: impl Into<String>) -> Self {
+    pub(super) fn operand(mut self, value: impl Into<String>) -> Self {
         self.0.push(value.into());
         self
     }
@@ -122,7 +129,7 @@ pub(super) fn is_invisible(letter: char) -> bool {
 }
 
 /// What takes the effect of a step back.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Undo {
     /// Removes it.
     pub remove: Argv,
@@ -173,6 +180,8 @@ pub struct Plan {
     pub workload: Workload,
     /// What the user must know beside it.
     pub notes: Vec<String>,
+    /// What it runs.
+    pub inmate: Inmate,
 }
 
 /// Everything a plan is made from.
@@ -184,10 +193,12 @@ pub struct Scene<'a> {
     pub runtime: &'a RuntimeFacts,
     /// The server's image.
     pub image: &'a ImageFacts,
-    /// The id of the empty image.
+    /// The empty image: its id, or its name while it is still to be made.
     pub empty_image: &'a str,
     /// The private copy of our static program.
     pub program: &'a str,
+    /// A private file with what `/etc/hosts` is to hold.
+    pub hosts_file: &'a str,
     /// Which launch this is.
     pub run: &'a RunId,
     /// Whose launch this is.
@@ -196,6 +207,17 @@ pub struct Scene<'a> {
     pub user: (u32, u32),
     /// Which networks to ask for.
     pub subnets: Subnets,
+    /// What runs in the server's container.
+    pub inmate: Inmate,
+}
+
+/// What runs in the server's container.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Inmate {
+    /// The server.
+    Server,
+    /// Our own probe, in its place, with everything else as it is for the server.
+    Probe,
 }
 
 /// Which networks to ask for: another choice each time one is taken already.
@@ -245,11 +267,12 @@ pub enum PlanError {
         /// The machine's architecture.
         here: String,
     },
-    /// Our program's copy is where a runtime cannot mount it from.
+    /// Our own files are where a runtime cannot mount them from.
     #[error(
-        "`{0}`: a runtime cannot take `,` or `:` in a path; set XDG_CACHE_HOME to another folder"
+        "`{0}`: a runtime cannot take `,`, `:`, `\"` or `\\` in a path; set XDG_CACHE_HOME to another \
+         folder"
     )]
-    ProgramPath(String),
+    FilePath(String),
 }
 
 impl Plan {
@@ -263,8 +286,10 @@ impl Plan {
                 here: scene.runtime.architecture.clone(),
             });
         }
-        if scene.program.contains([',', ':']) {
-            return Err(PlanError::ProgramPath(scene.program.to_owned()));
+        for file in [scene.program, scene.hosts_file] {
+            if file.contains([',', ':', '"', '\\']) {
+                return Err(PlanError::FilePath(file.to_owned()));
+            }
         }
         let addresses = scene.spec.has_network().then(|| Addresses::of(scene));
         Ok(Self {
@@ -274,6 +299,7 @@ impl Plan {
             sidecar: addresses.map(|addresses| scene.sidecar(addresses)),
             workload: scene.workload(addresses)?,
             notes: scene.notes(),
+            inmate: scene.inmate,
         })
     }
 
@@ -371,7 +397,7 @@ impl Scene<'_> {
     }
 
     fn argv(&self, words: &[&str]) -> Argv {
-        Argv::new(self.runtime, words)
+        Argv::of(&self.runtime.program, words)
     }
 
     fn is(&self, kind: RuntimeKind) -> bool {
@@ -451,7 +477,7 @@ impl Scene<'_> {
             // In two networks, and a container forwards packets unless told otherwise.
             .set("--sysctl", "net.ipv4.ip_forward=0");
         let argv = self.limited(argv, SIDECAR_MEMORY, SIDECAR_PROCESSES);
-        let argv = self.with_program(argv);
+        let argv = self.with_file(argv, self.program, SIDECAR_PROGRAM);
         let argv = match self.runtime.kind {
             RuntimeKind::Podman => argv
                 .set(
@@ -501,10 +527,17 @@ impl Scene<'_> {
         let parts = self.spec.parts();
         let argv = self.confined(&self.server()).set("--hostname", "server");
         let argv = self.limited(argv, parts.limits.memory_bytes(), parts.limits.processes());
+        // No name is asked for by this container: what it may reach, the proxy resolves. podman takes no
+        // word about DNS for a container without a network.
+        let argv = match (self.runtime.kind, addresses) {
+            (RuntimeKind::Podman, None) => argv,
+            (RuntimeKind::Podman, Some(_)) => argv.set("--dns", "none"),
+            (RuntimeKind::Docker, _) => argv.set("--dns", "127.0.0.1"),
+        };
         let argv = match self.runtime.kind {
-            // No name is asked for by this container: what it may reach, the proxy resolves.
-            RuntimeKind::Podman => argv.set("--dns", "none"),
-            RuntimeKind::Docker => argv.set("--dns", "127.0.0.1"),
+            // It would copy the host's, with the host's own address.
+            RuntimeKind::Podman => self.with_file(argv, self.hosts_file, "/etc/hosts"),
+            RuntimeKind::Docker => argv,
         };
         let argv = match addresses {
             None => self.without_proxy_variables(argv.set("--network", "none")),
@@ -537,6 +570,22 @@ impl Scene<'_> {
         let variables = parts.secret.iter().chain(&parts.env);
         let argv = variables.fold(argv, |argv, name| argv.set("--env", name.as_str()));
         let argv = self.with_folders(argv)?;
+        let argv = match self.inmate {
+            Inmate::Server => self.running_the_server(argv),
+            Inmate::Probe => self
+                .with_file(argv, self.program, PROBE_PROGRAM)
+                .set("--entrypoint", PROBE_PROGRAM)
+                .operand(&self.image.id)
+                .operand("probe"),
+        };
+        Ok(Workload {
+            create: self.container("make the server's container", argv, &self.server()),
+            start: self.start(&self.server()),
+        })
+    }
+
+    fn running_the_server(&self, argv: Argv) -> Argv {
+        let parts = self.spec.parts();
         let argv = match &parts.command {
             Some(command) => argv.set("--entrypoint", self.entrypoint(command)),
             None => argv,
@@ -544,11 +593,7 @@ impl Scene<'_> {
         let argv = argv.operand(&self.image.id);
         let command = parts.command.iter().flatten().skip(1);
         let words = command.chain(&parts.arguments).cloned();
-        let argv = words.fold(argv, Argv::operand);
-        Ok(Workload {
-            create: self.container("make the server's container", argv, &self.server()),
-            start: self.start(&self.server()),
-        })
+        words.fold(argv, Argv::operand)
     }
 
     fn container(&self, title: &'static str, argv: Argv, name: &str) -> Step {
@@ -594,7 +639,6 @@ impl Scene<'_> {
             .set("--cap-drop", "ALL")
             .set("--security-opt", "no-new-privileges")
             .set("--ipc", "private")
-            .set("--ulimit", "core=0")
             // It is run by the runtime, with what the image's author wrote.
             .flag("--no-healthcheck");
         let argv = match self.runtime.kind {
@@ -630,16 +674,13 @@ impl Scene<'_> {
         }
     }
 
-    fn with_program(&self, argv: Argv) -> Argv {
+    /// One of our own files, to be read.
+    fn with_file(&self, argv: Argv, file: &str, target: &str) -> Argv {
         if self.runtime.has_selinux {
-            // The copy is ours alone, so its label is ours to change; `--mount` cannot.
-            let volume = format!("{}:{SIDECAR_PROGRAM}:ro,z", self.program);
-            return argv.set("--volume", volume);
+            // The file is ours alone, so its label is ours to change; `--mount` cannot.
+            return argv.set("--volume", format_args!("{file}:{target}:ro,z"));
         }
-        let mount = format!(
-            "type=bind,source={},target={SIDECAR_PROGRAM},readonly",
-            self.program
-        );
+        let mount = format!("type=bind,source={file},target={target},readonly");
         argv.set("--mount", mount)
     }
 
@@ -758,3 +799,6 @@ impl Scene<'_> {
         )]
     }
 }
+
+#[cfg(test)]
+mod tests;

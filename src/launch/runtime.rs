@@ -176,6 +176,34 @@ impl RuntimeKind {
     pub const REMOTE_QUERY: &'static [&'static str] = &["info", "--format={{json .}}"];
 }
 
+impl RuntimeKind {
+    /// The exit code of a server whose container could not be started, as the runtime's `run` would
+    /// have it; `None` where it was started.
+    ///
+    /// `start` has one code for every failure of its own, docker's is 1, and the container is gone by
+    /// then. What is left is what it said last, which a server can say too: all it decides is this code,
+    /// and that is the server's own business.
+    pub fn start_failure(self, code: u8, has_written: bool, last_words: &[u8]) -> Option<u8> {
+        let words = String::from_utf8_lossy(last_words);
+        let is_own = match self {
+            Self::Podman => code == 125 && words.contains("Error: unable to start container"),
+            Self::Docker => code == 1 && words.contains("Error response from daemon:"),
+        };
+        if !is_own || has_written {
+            return None;
+        }
+        Some(
+            if words.contains("no such file or directory") || words.contains("not found in $PATH") {
+                127
+            } else if words.contains("permission denied") || words.contains("exec format error") {
+                126
+            } else {
+                125
+            },
+        )
+    }
+}
+
 /// podman's answer to `version`.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
@@ -572,6 +600,37 @@ mod tests {
             docker_facts("docker", b"{}"),
             Err(FactsError::Shape { .. })
         ));
+    }
+
+    #[test]
+    fn a_start_that_failed_has_the_code_of_run() {
+        let podman = "Error: unable to start container 9c: runc: runc create failed: unable to start \
+                      container process: exec: \"/bin/x\": ";
+        let docker = "Error response from daemon: failed to create shim task: OCI runtime create \
+                      failed: runc create failed: unable to start container process: exec: \"/bin/x\": ";
+        for (kind, code, said) in [
+            (RuntimeKind::Podman, 125, podman),
+            (RuntimeKind::Docker, 1, docker),
+        ] {
+            let failed =
+                |words: &str| kind.start_failure(code, false, format!("{said}{words}").as_bytes());
+            assert_eq!(
+                failed("stat /bin/x: no such file or directory: unknown"),
+                Some(127)
+            );
+            assert_eq!(failed("permission denied: unknown"), Some(126));
+            assert_eq!(failed("something else"), Some(125));
+            assert_eq!(kind.start_failure(0, false, said.as_bytes()), None);
+            assert_eq!(
+                kind.start_failure(code, true, said.as_bytes()),
+                None,
+                "it was started"
+            );
+            assert_eq!(
+                kind.start_failure(code, false, b"the server's own words"),
+                None
+            );
+        }
     }
 
     #[test]

@@ -14,6 +14,7 @@ mod documents;
 mod forwarding;
 mod harness;
 mod iana;
+mod launch;
 mod limits;
 mod program;
 mod tunnel;
