@@ -4,7 +4,9 @@
 
 pub mod audit_file;
 pub mod clean_up;
+pub mod config;
 pub mod exec;
+pub mod locations;
 pub mod machine;
 pub mod owner;
 pub mod plan;
@@ -13,10 +15,12 @@ pub mod reaper;
 pub mod redact;
 pub mod report;
 pub mod runtime;
+pub mod snippet;
 pub mod spec;
 pub mod supervise;
 pub mod survey;
 pub mod sweep;
+pub mod workspace;
 
 use std::ffi::OsString;
 use std::io;

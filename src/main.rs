@@ -55,6 +55,10 @@ fn main() -> ExitCode {
         Command::Proxy(options) => run_proxy(*options),
         Command::Check(options) => run_check(options),
         Command::Launch(options) => launching::launch(*options),
+        Command::Pull(options) => launching::pull(&options),
+        Command::List(options) => launching::list(&options),
+        Command::Sweep(options) => launching::sweep(&options),
+        Command::Config(options) => launching::config(&options),
         Command::Reap => launching::reap(),
         Command::Completions { shell } => {
             let mut script = Vec::new();
@@ -108,7 +112,7 @@ fn read_document(path: Option<&Path>) -> anyhow::Result<Option<String>> {
 }
 
 /// Reads a file that may be a pipe: nothing that does not come, or does not end, holds up the start.
-fn read_bounded(path: &Path) -> anyhow::Result<String> {
+pub(crate) fn read_bounded(path: &Path) -> anyhow::Result<String> {
     // Or else opening a pipe waits for somebody to write to it.
     let waits_not = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits())?;
     let mut file = File::options()

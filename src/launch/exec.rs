@@ -206,6 +206,16 @@ impl Exec {
         Err(ExecError::Deadline(argv.program().to_owned()))
     }
 
+    /// Runs something that takes its time and shows how far it is, on our own standard output and error.
+    pub async fn show(&self, argv: &Argv) -> Result<ExitStatus, ExecError> {
+        let mut command = self.runtime(argv);
+        let mut child = command
+            .stdin(Stdio::null())
+            .spawn()
+            .map_err(|error| start(argv, error))?;
+        child.wait().await.map_err(|error| start(argv, error))
+    }
+
     /// Starts a process that goes on, with its streams in our hands.
     pub fn attach(&self, argv: &Argv) -> Result<Attached, ExecError> {
         let started = || {

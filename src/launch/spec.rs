@@ -103,11 +103,14 @@ pub enum SpecError {
     #[error("`command` is empty; write the program and its arguments as a list, or leave it out")]
     NoCommand,
     /// An argument that no program can be given.
-    #[error("`command` holds a NUL byte, which no argument can hold")]
-    CommandCharacters,
+    #[error("`{0}` holds a NUL byte, which no argument can hold")]
+    CommandCharacters(&'static str),
     /// Entries that do not make a policy.
     #[error("{0}")]
     Policy(#[from] PolicyError),
+    /// A name server that nothing is asked.
+    #[error("`resolver` is asked nothing without `network`; add the hosts, or remove it")]
+    ResolverWithoutNetwork,
     /// A network without anything to reach in it.
     #[error("`allow_net` opens nothing without `network`; add the hosts, or remove it")]
     NetWithoutNetwork,
@@ -263,7 +266,9 @@ impl EnvName {
             .bytes()
             .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
         if !has_start || !is_made_of || text.len() > 128 {
-            return Err(SpecError::Variable(text.to_owned()));
+            // What stands behind `=` may be the secret itself.
+            let name = text.split('=').next().unwrap_or_default();
+            return Err(SpecError::Variable(name.to_owned()));
         }
         let is_ours = SET_BY_US.iter().any(|ours| text.eq_ignore_ascii_case(ours))
             || text == "NODE_USE_ENV_PROXY";
@@ -524,6 +529,9 @@ impl LaunchSpec {
             if !parts.allow_net.is_empty() {
                 return Err(SpecError::NetWithoutNetwork);
             }
+            if parts.resolver.is_some() {
+                return Err(SpecError::ResolverWithoutNetwork);
+            }
         }
         let mut seen = BTreeSet::new();
         for name in parts.secret.iter().chain(&parts.env) {
@@ -549,9 +557,12 @@ impl LaunchSpec {
         {
             return Err(SpecError::NoCommand);
         }
-        let words = parts.command.iter().flatten().chain(&parts.arguments);
-        if words.into_iter().any(|word| word.contains('\0')) {
-            return Err(SpecError::CommandCharacters);
+        let has_nul = |words: &[String]| words.iter().any(|word| word.contains('\0'));
+        if has_nul(parts.command.as_deref().unwrap_or_default()) {
+            return Err(SpecError::CommandCharacters("command"));
+        }
+        if has_nul(&parts.arguments) {
+            return Err(SpecError::CommandCharacters("arguments"));
         }
         Ok(Self {
             name,
@@ -774,7 +785,7 @@ mod tests {
                 arguments: vec!["a\0".into()],
                 ..SpecParts::default()
             },
-            SpecError::CommandCharacters,
+            SpecError::CommandCharacters("arguments"),
         );
         let mount = |folder: &str| {
             let request = MountRequest::parse(&format!("{folder}:read")).expect("a mount");

@@ -71,6 +71,15 @@ impl RuntimeChoice {
     }
 }
 
+impl From<RuntimeKind> for RuntimeChoice {
+    fn from(kind: RuntimeKind) -> Self {
+        Self {
+            kind,
+            program: None,
+        }
+    }
+}
+
 /// What was found.
 #[derive(Clone, Debug)]
 pub struct Survey {
@@ -225,6 +234,11 @@ impl Found {
     /// A command line of this runtime's.
     pub fn argv(&self, words: &[&str]) -> Argv {
         Argv::of(&self.program, words)
+    }
+
+    /// What pulls an image.
+    pub fn pull(&self, image: &ImageRef) -> Argv {
+        self.argv(&["pull"]).operand(image.to_string())
     }
 
     /// Asks the runtime what it is.

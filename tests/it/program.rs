@@ -499,7 +499,16 @@ fn check_explains_each_destination() {
 #[test]
 fn help_fits_eighty_columns_and_stays_as_it_is() {
     let mut said = String::new();
-    for arguments in [&["--help"][..], &["proxy", "--help"], &["check", "--help"]] {
+    for arguments in [
+        &["--help"][..],
+        &["proxy", "--help"],
+        &["check", "--help"],
+        &["launch", "--help"],
+        &["pull", "--help"],
+        &["list", "--help"],
+        &["sweep", "--help"],
+        &["config", "--help"],
+    ] {
         let output = run(arguments);
         assert_eq!(output.status.code(), Some(0));
         said += &text(&output.stdout);
