@@ -10,6 +10,7 @@ pub mod body_end;
 pub mod decide;
 pub mod exchange;
 pub mod forwarding;
+pub mod launch_plan;
 pub mod policy_document;
 pub mod request_target;
 
@@ -64,6 +65,11 @@ mod tests {
     #[test]
     fn seeds_of_body_end() {
         each_seed("body_end", body_end::check);
+    }
+
+    #[test]
+    fn seeds_of_launch_plan() {
+        each_seed("launch_plan", launch_plan::check);
     }
 
     #[test]
