@@ -47,7 +47,7 @@ use self::report::Report;
 use self::spec::{EnvName, LaunchSpec, RunId};
 use self::supervise::{Cause, Notice, Proxy, ProxyError, Recorder, Server};
 use self::survey::{Survey, SurveyError};
-use self::sweep::sweep;
+use self::sweep::{Swept, sweep};
 use crate::stdio;
 
 /// How long the sidecar may take from its start to listening.
@@ -257,12 +257,14 @@ impl Launch {
         stop: &mut Stop,
     ) -> Result<u8, LaunchError> {
         let Built { plan, mut proxy } = built;
+        let sweeping = tokio::spawn(self.sweep_aside());
         let mut server = Server::join(exec.attach(&plan.workload.start)?, self.redactor())?;
         let grace = self.setting.grace;
         let cause = server.supervise(proxy.as_mut(), stop.signal(), grace).await;
         if let Some(reason) = reason(&cause) {
             (self.setting.notice)(&reason);
         }
+        sweeping.abort();
         // The server first: what it is still asking for is recorded.
         if !matches!(cause, Cause::Server(_)) {
             clean_up(exec, &[plan.workload.create.undo.into_iter().collect()]).await;
@@ -281,6 +283,25 @@ impl Launch {
             Cause::Signal(number) => SIGNALLED.saturating_add(number),
             Cause::Proxy | Cause::Audit(_) => FAILED,
         })
+    }
+
+    /// Removes what dead launches left, beside the server that is running already: its client waits
+    /// for it, and not for this.
+    fn sweep_aside(&self) -> impl Future<Output = ()> + use<> {
+        let exec = Exec::new(self.setting.environment.clone());
+        let (found, owner) = (self.survey.found.clone(), self.owner.clone());
+        let notice = self.setting.notice;
+        async move {
+            // Whether it works is no matter of this launch; `strait sweep` tells.
+            for Swept { left, complaint } in sweep(&exec, &found, &owner).await.unwrap_or_default()
+            {
+                let what = left.what.word();
+                notice(&match complaint {
+                    None => format!("removed {what} {}, which a dead launch left", left.name),
+                    Some(complaint) => format!("cannot remove {what} {}: {complaint}", left.name),
+                });
+            }
+        }
     }
 
     /// Makes the networks. Where that fails, what is taken is not known without reading prose: the

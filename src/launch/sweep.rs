@@ -6,7 +6,6 @@
 //! from it has them. So the name must be the one these labels lead to, which no image can choose.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use serde::Deserialize;
 
@@ -155,11 +154,7 @@ pub fn parse(what: What, answer: &[u8]) -> Result<Vec<Left>, serde_json::Error> 
 }
 
 /// Removes whatever launches of this machine left whose owner is dead, and says what became of it.
-pub async fn sweep(
-    exec: &Arc<Exec>,
-    found: &Found,
-    here: &Owner,
-) -> Result<Vec<Swept>, SurveyError> {
+pub async fn sweep(exec: &Exec, found: &Found, here: &Owner) -> Result<Vec<Swept>, SurveyError> {
     let (containers, networks) = tokio::join!(
         list(exec, found, What::Container),
         list(exec, found, What::Network)

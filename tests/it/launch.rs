@@ -429,7 +429,7 @@ fn a_server_that_cannot_be_started_has_the_code_of_run() {
 #[test]
 fn a_server_that_ignores_the_end_of_its_input_is_stopped() {
     let fake = Fake::podman();
-    fake.serve("trap '' TERM INT HUP; echo up; while :; do sleep 1000; done");
+    fake.serve("trap '' TERM INT HUP; echo up; exec sleep 1000");
     let mut running = fake.start(NETWORK);
     let mut line = String::new();
     BufReader::new(running.child.stdout.take().expect("piped"))
@@ -461,7 +461,7 @@ fn a_signal_ends_it_and_the_code_says_so() {
     use rustix::process::Signal;
     for (signal, code) in [(Signal::TERM, 143), (Signal::INT, 130), (Signal::HUP, 129)] {
         let fake = Fake::podman();
-        fake.serve("trap '' TERM INT HUP; echo up; while :; do sleep 1000; done");
+        fake.serve("trap '' TERM INT HUP; echo up; exec sleep 1000");
         let mut running = fake.start(NETWORK);
         let mut line = String::new();
         let mut stdout = BufReader::new(running.child.stdout.take().expect("piped"));
@@ -630,7 +630,7 @@ fn a_launch_that_is_killed_leaves_nothing() {
 #[test]
 fn a_running_launch_that_is_killed_leaves_nothing() {
     let fake = Fake::podman();
-    fake.serve("trap '' TERM INT HUP; echo up; while :; do sleep 1000; done");
+    fake.serve("trap '' TERM INT HUP; echo up; exec sleep 1000");
     let mut running = fake.start(NETWORK);
     let mut line = String::new();
     let mut stdout = BufReader::new(running.child.stdout.take().expect("piped"));
