@@ -639,11 +639,11 @@ impl Scene<'_> {
             .set("--cap-drop", "ALL")
             .set("--security-opt", "no-new-privileges")
             .set("--ipc", "private")
+            .set("--cgroupns", "private")
             // It is run by the runtime, with what the image's author wrote.
             .flag("--no-healthcheck");
         let argv = match self.runtime.kind {
             RuntimeKind::Podman => argv
-                .set("--cgroupns", "private")
                 .set("--http-proxy", "false")
                 .set("--read-only-tmpfs", "false")
                 .set("--image-volume", "ignore")

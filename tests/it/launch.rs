@@ -28,7 +28,11 @@ impl Drop for Fake {
     fn drop(&mut self) {
         // A test that failed leaves it to be looked at.
         if !thread::panicking() {
-            let _ = fs::remove_dir_all(&self.folder);
+            // The last of its processes may still be ending.
+            let due = Instant::now() + PATIENCE;
+            while fs::remove_dir_all(&self.folder).is_err() && Instant::now() < due {
+                thread::sleep(Duration::from_millis(2));
+            }
         }
     }
 }
