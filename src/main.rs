@@ -3,6 +3,7 @@
 mod check;
 mod cli;
 mod launching;
+mod notices;
 
 use std::fmt;
 use std::fs::File;
@@ -33,6 +34,7 @@ use strait::proxy::{BoxFuture, DnsResolver, Limits, Proxy, Resolve, Stop, TcpCon
 use strait::refusal::Failed;
 
 use self::cli::{CheckArgs, Cli, Command, ProxyArgs};
+use self::notices::notice;
 
 /// Something is wrong with how the program was started; clap's code too.
 const USAGE: u8 = 2;
@@ -66,14 +68,16 @@ fn main() -> ExitCode {
             print(&script).map(|()| ExitCode::SUCCESS)
         }
     };
-    outcome.unwrap_or_else(|error| {
+    let code = outcome.unwrap_or_else(|error| {
         notice(format_args!("error: {error:#}"));
         if error.is::<Misuse>() {
             ExitCode::from(USAGE)
         } else {
             ExitCode::FAILURE
         }
-    })
+    });
+    notices::flush();
+    code
 }
 
 /// Marks an error as the user's to mend before the program can start.
@@ -84,11 +88,6 @@ impl fmt::Display for Misuse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("strait was not started")
     }
-}
-
-/// Says something that is no attempt. A closed standard error is no reason to stop.
-fn notice(text: fmt::Arguments<'_>) {
-    let _ = writeln!(io::stderr(), "{text}");
 }
 
 /// Prints an answer; a reader that has seen enough is no error.
@@ -181,6 +180,7 @@ fn run_proxy(options: ProxyArgs) -> anyhow::Result<ExitCode> {
     let config = config
         .with_context(|| whence(path.as_deref()))
         .context(Misuse)?;
+    notices::start()?;
     if config.policy.rules().is_empty() {
         notice(format_args!(
             "warning: nothing is allowed; add hosts with --allow"
@@ -198,11 +198,13 @@ fn run_proxy(options: ProxyArgs) -> anyhow::Result<ExitCode> {
         let audit = audit_sink()?;
         let proxy = Proxy::new(config, resolver, Arc::new(TcpConnect), audit)?;
         let (tell, stop) = watch::channel(Stop::Run);
-        let watching = watch_for_the_end(tell, has_lifeline)?;
+        let end = watch_for_the_end(tell, has_lifeline)?;
         let listener = TcpListener::bind(listen)
             .await
             .with_context(|| format!("cannot listen on {listen}; choose another with --listen"))?;
         notice(format_args!("listening on {}", listener.local_addr()?));
+        // Not before, or else it could say that it stops before it says that it listens.
+        let watching = tokio::spawn(end);
         let serving = tokio::spawn(async move { proxy.serve(listener, stop).await });
         let outcome = serving.await.context("the proxy failed")?;
         watching.abort();
@@ -212,9 +214,9 @@ fn run_proxy(options: ProxyArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// A file whose writes wait, also where somebody who shares it has made it non-blocking.
-struct Waiting(File);
+struct Waiting<F>(F);
 
-impl Write for Waiting {
+impl<F: Write + AsFd> Write for Waiting<F> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         loop {
             match self.0.write(bytes) {
@@ -236,7 +238,7 @@ impl Write for Waiting {
 }
 
 /// Standard output, through a descriptor of its own: a line is one write and not a line buffer's.
-fn audit_sink() -> anyhow::Result<Waiting> {
+fn audit_sink() -> anyhow::Result<Waiting<File>> {
     let audit = File::from(io::stdout().as_fd().try_clone_to_owned()?);
     // std opens /dev/null, both ways, in place of a descriptor that was closed. Whoever wants the
     // lines gone can say so, and then it is open for writing alone.
@@ -256,11 +258,11 @@ fn audit_sink() -> anyhow::Result<Waiting> {
 fn watch_for_the_end(
     tell: watch::Sender<Stop>,
     has_lifeline: bool,
-) -> anyhow::Result<tokio::task::JoinHandle<()>> {
+) -> anyhow::Result<impl Future<Output = ()>> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let lifeline = has_lifeline.then(lifeline::watch).transpose()?;
-    Ok(tokio::spawn(async move {
+    Ok(async move {
         let mut ended = std::pin::pin!(async {
             match lifeline {
                 Some(lifeline) => drop(lifeline.await),
@@ -290,7 +292,7 @@ fn watch_for_the_end(
             tell.send_replace(stop);
             stop = Stop::Now;
         }
-    }))
+    })
 }
 
 /// Raises the limit on open files to what the connections may need, as far as that is allowed.

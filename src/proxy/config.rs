@@ -67,7 +67,8 @@ pub struct ProxyConfig {
     pub log_close: bool,
     /// The wall clock of the audit lines.
     pub clock: fn() -> SystemTime,
-    /// Told what is no attempt: warnings and state, in words.
+    /// Told what is no attempt: warnings and state, in words. Called where connections are served, so
+    /// it must not wait.
     pub notice: fn(fmt::Arguments<'_>),
 }
 

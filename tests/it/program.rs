@@ -1,9 +1,11 @@
 //! The program as others start it: readiness, lifeline, signals, exit codes, words.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, PipeReader, PipeWriter, Read, Write};
 use std::net::TcpStream;
-use std::process::{Child, ChildStderr, ChildStdin, Command, ExitStatus, Output, Stdio};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixDatagram;
+use std::process::{Child, ChildStdin, Command, ExitStatus, Output, Stdio};
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -36,7 +38,7 @@ fn text(bytes: &[u8]) -> String {
 struct Started {
     child: Child,
     stdin: Option<ChildStdin>,
-    stderr: BufReader<ChildStderr>,
+    stderr: BufReader<PipeReader>,
     address: String,
 }
 
@@ -54,6 +56,16 @@ impl Started {
     }
 
     fn writing_to(stdout: impl Into<Stdio>, arguments: &[&str]) -> Self {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        Self::telling(reader, writer, stdout, arguments)
+    }
+
+    fn telling(
+        stderr: PipeReader,
+        to: PipeWriter,
+        stdout: impl Into<Stdio>,
+        arguments: &[&str],
+    ) -> Self {
         let mut child = strait()
             .args([
                 "proxy",
@@ -65,11 +77,11 @@ impl Started {
             .args(arguments)
             .stdin(Stdio::piped())
             .stdout(stdout)
-            .stderr(Stdio::piped())
+            .stderr(to)
             .spawn()
             .expect("it starts");
         let stdin = child.stdin.take();
-        let mut stderr = BufReader::new(child.stderr.take().expect("piped"));
+        let mut stderr = BufReader::new(stderr);
         let mut address = None;
         while address.is_none() {
             let mut line = String::new();
@@ -159,6 +171,79 @@ fn the_end_of_standard_input_ends_it_at_once() {
         );
     }
     assert_eq!(stderr, "standard input has ended: stopping\n");
+}
+
+/// Fills a pipe, for everyone who writes to it.
+fn fill(pipe: &mut PipeWriter) {
+    let flags = rustix::fs::fcntl_getfl(&*pipe).expect("flags");
+    rustix::fs::fcntl_setfl(&*pipe, flags | rustix::fs::OFlags::NONBLOCK).expect("flags");
+    while pipe.write(b"nobody reads this\n").is_ok() {}
+    rustix::fs::fcntl_setfl(&*pipe, flags).expect("flags");
+}
+
+#[test]
+fn a_standard_error_that_nobody_reads_holds_up_no_stop() {
+    for signal in [None, Some("TERM"), Some("INT")] {
+        let (reader, mut writer) = std::io::pipe().expect("a pipe");
+        let to = writer.try_clone().expect("a descriptor");
+        let mut proxy = Started::telling(reader, to, Stdio::piped(), &["--allow", "a.example"]);
+        fill(&mut writer);
+        drop(writer);
+        match signal {
+            None => drop(proxy.stdin.take()),
+            Some(signal) => proxy.signal(signal),
+        }
+        let (status, _, stderr) = proxy.end_within(PATIENCE);
+        assert_eq!(status.code(), Some(0), "{signal:?}");
+        assert!(stderr.ends_with("nobody reads this\n"), "{signal:?}");
+    }
+}
+
+#[test]
+fn a_standard_error_that_was_full_before_the_start_holds_up_no_end() {
+    let (_reader, mut writer) = std::io::pipe().expect("a pipe");
+    fill(&mut writer);
+    // It would warn that nothing is allowed, say that it listens, and that it stops.
+    let mut child = strait()
+        .args(["proxy", "--listen", "127.0.0.1:0"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(writer)
+        .spawn()
+        .expect("it starts");
+    let mut stdout = child.stdout.take().expect("piped");
+    let (tell, told) = mpsc::channel();
+    thread::spawn(move || tell.send(stdout.read_to_end(&mut Vec::new())));
+    let ended = told.recv_timeout(PATIENCE);
+    child.kill().expect("it is ours");
+    let status = child.wait().expect("a status");
+    assert!(ended.is_ok(), "it did not end");
+    assert_eq!(status.code(), Some(0));
+}
+
+#[test]
+fn everything_it_says_is_one_write_a_line_and_in_order() {
+    // Each datagram is one write.
+    let (here, there) = UnixDatagram::pair().expect("a pair");
+    here.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    let status = strait()
+        .args(["proxy", "--listen", "127.0.0.1:0"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(OwnedFd::from(there))
+        .status()
+        .expect("it starts");
+    assert_eq!(status.code(), Some(0));
+    for begins in [
+        "warning: nothing is allowed",
+        "listening on 127.0.0.1:",
+        "standard input has ended: stopping",
+    ] {
+        let mut line = [0; 200];
+        let count = here.recv(&mut line).expect("a line");
+        let line = text(&line[..count]);
+        assert!(line.starts_with(begins) && line.ends_with('\n'), "{line}");
+    }
 }
 
 #[test]
