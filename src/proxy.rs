@@ -24,6 +24,7 @@ mod dial;
 mod exchange;
 mod forward;
 mod journal;
+mod rarely;
 mod reply;
 mod resolve;
 mod screen;
@@ -42,7 +43,7 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::{JoinError, JoinSet};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 pub use self::config::{Limits, ProxyConfig};
 pub use self::dial::{Connect, TcpConnect};
@@ -50,6 +51,7 @@ pub use self::resolve::{DnsResolver, Resolve, lookup};
 
 use self::attempt::Attempt;
 use self::journal::Journal;
+use self::rarely::Rarely;
 use crate::audit::{Cut, Reason};
 use crate::destination::Destination;
 use crate::refusal::{Failed, Refusal};
@@ -260,12 +262,13 @@ impl Proxy {
         let mut connections = JoinSet::new();
         let mut turned_away = JoinSet::new();
         let mut pause = ACCEPT_PAUSE.0;
+        let (mut shortages, mut faults) = (Rarely::default(), Rarely::default());
         loop {
             let accepted = tokio::select! {
                 () = Stop::reached(&mut stop, Stop::Drain) => break,
                 () = self.shared.journal.broken() => break,
                 Some(ended) = connections.join_next() => {
-                    self.report(ended);
+                    self.report(ended, &mut faults);
                     continue;
                 }
                 Some(_) = turned_away.join_next() => continue,
@@ -274,9 +277,11 @@ impl Proxy {
             let client = match accepted {
                 Ok((client, _)) => client,
                 Err(error) => {
-                    (self.shared.config.notice)(format_args!(
-                        "cannot accept a connection: {error}"
-                    ));
+                    if let Some(left_out) = shortages.happened(Instant::now()) {
+                        (self.shared.config.notice)(format_args!(
+                            "cannot accept a connection: {error}{left_out}"
+                        ));
+                    }
                     tokio::select! {
                         () = Stop::reached(&mut stop, Stop::Drain) => break,
                         () = sleep(pause) => pause = (pause * 2).min(ACCEPT_PAUSE.1),
@@ -305,7 +310,7 @@ impl Proxy {
             }
         }
         drop(listener);
-        self.drain(connections, &tell, stop).await;
+        self.drain(connections, &tell, stop, &mut faults).await;
     }
 
     /// Lets what is open finish within the grace, then cuts it.
@@ -314,11 +319,12 @@ impl Proxy {
         mut connections: JoinSet<()>,
         tell: &watch::Sender<Stop>,
         mut stop: watch::Receiver<Stop>,
+        faults: &mut Rarely,
     ) {
         tell.send_replace(Stop::Drain);
         let all_ended = async {
             while let Some(ended) = connections.join_next().await {
-                self.report(ended);
+                self.report(ended, faults);
             }
         };
         tokio::select! {
@@ -332,7 +338,7 @@ impl Proxy {
         // Told to stop at once, a connection does; one that does not is dropped, with its lines.
         let all_cut = async {
             while let Some(ended) = connections.join_next().await {
-                self.report(ended);
+                self.report(ended, faults);
             }
         };
         if timeout(LAST_LINES, all_cut).await.is_err() {
@@ -349,12 +355,13 @@ impl Proxy {
         }
     }
 
-    fn report(&self, ended: Result<(), JoinError>) {
+    fn report(&self, ended: Result<(), JoinError>, faults: &mut Rarely) {
         if let Err(error) = ended
             && error.is_panic()
+            && let Some(left_out) = faults.happened(Instant::now())
         {
             (self.shared.config.notice)(format_args!(
-                "a connection ended in a fault of the proxy: {error}"
+                "a connection ended in a fault of the proxy: {error}{left_out}"
             ));
         }
     }

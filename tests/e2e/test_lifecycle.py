@@ -316,6 +316,8 @@ def without_a_file_descriptor_to_spare_it_waits_and_then_goes_on(world):
         time.sleep(0.5)  # the span that is measured
         busy = (_cpu_seconds(proxy) - before) / (time.monotonic() - began)
         assert busy < 0.5, f"it spins: {busy:.0%} of a processor"
+        # It has tried again several times by now.
+        assert proxy.errors.count("cannot accept") == 1, f"a client can have it said often: {proxy.errors}"
         for wire in crowd:
             wire.socket.close()
         eventually(lambda: world.curl(proxy, "-f", "http://www.example.com/small").code == 0, "it works again", 15)
