@@ -8,6 +8,7 @@ file), and runs every test. Needs root; elsewhere it says so and exits 77. Exit 
 """
 
 import argparse
+import json
 import os
 import pathlib
 import resource
@@ -77,8 +78,12 @@ def installed(name):
 
 
 def build():
-    subprocess.run(["cargo", "build", "--release", "--locked"], cwd=ROOT, check=True, stdout=sys.stderr)
-    return ROOT / "target" / "release" / "strait"
+    # Where it puts the program is cargo's business, and the environment's.
+    command = ["cargo", "build", "--release", "--locked", "--bin=strait"]
+    command += ["--message-format=json-render-diagnostics"]
+    built = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)
+    [program] = [path for line in built.stdout.splitlines() if (path := json.loads(line).get("executable"))]
+    return pathlib.Path(program)
 
 
 def skip(reason):
