@@ -10,6 +10,7 @@ use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
 use thiserror::Error;
 
+use crate::address;
 use crate::policy::{Policy, PolicyError};
 use crate::rule::{Rule, RuleError};
 
@@ -27,20 +28,26 @@ pub fn parse_network(text: &str) -> Result<IpNet, NetworkError> {
         given: text.to_owned(),
         reason,
     };
+    // The remedy must not be refused in its turn.
+    let error_writing = |reason: &str, instead: IpNet| {
+        error(address::never(&instead).map_or_else(
+            || format!("{reason}; write `{instead}`"),
+            |class| {
+                let class = class.describe();
+                format!("it leads to nothing but {class}, which is never opened; remove it")
+            },
+        ))
+    };
     if let Ok(address) = text.parse::<IpAddr>() {
-        let bits = if address.is_ipv4() { 32 } else { 128 };
-        return Err(error(format!(
-            "a network has a prefix length; write `{text}/{bits}`"
-        )));
+        let reason = "a network has a prefix length";
+        return Err(error_writing(reason, address.into()));
     }
     let network: IpNet = text.parse().map_err(|_| {
         error("not a network; write ADDRESS/BITS, for example `10.1.0.0/16`".to_owned())
     })?;
     if network.trunc() != network {
-        let instead = network.trunc();
-        return Err(error(format!(
-            "the address has bits behind its prefix; write `{instead}`"
-        )));
+        let reason = "the address has bits behind its prefix";
+        return Err(error_writing(reason, network.trunc()));
     }
     Ok(network)
 }
@@ -164,6 +171,31 @@ mod tests {
             r#"{"allow":["xn--bcher-kva.de","api.example.com","www.example.com:80","[2606:4700::1]:443","10.1.2.3"],"allow_net":["198.51.100.0/24","2001:db8::/32"]}"#
         );
         assert_eq!(Policy::from_document(&printed).expect("valid"), policy);
+    }
+
+    #[test]
+    fn a_network_that_an_error_says_to_write_can_be_opened() {
+        for (given, instead) in [
+            ("10.0.0.0", Some("10.0.0.0/32")),
+            ("10.0.0.1/8", Some("10.0.0.0/8")),
+            ("fd12::1", Some("fd12::1/128")),
+            ("fd12::1/32", Some("fd12::/32")),
+            ("127.0.0.1", None),
+            ("127.0.0.1/8", None),
+            ("::1", None),
+            ("fe80::1/10", None),
+            ("169.254.169.254/16", None),
+        ] {
+            let said = parse_network(given).expect_err(given).to_string();
+            match instead {
+                Some(instead) => {
+                    assert!(said.ends_with(&format!("; write `{instead}`")), "{said}");
+                    let network = parse_network(instead).expect("a network");
+                    Policy::new([], [network]).expect("it can be opened");
+                }
+                None => assert!(said.contains("which is never opened; remove it"), "{said}"),
+            }
+        }
     }
 
     #[test]
