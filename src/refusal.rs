@@ -11,6 +11,7 @@ use thiserror::Error;
 
 use crate::address::Class;
 use crate::destination::Destination;
+use crate::rule::Rule;
 
 /// The name of this proxy in `Proxy-Status` (RFC 9209 §2) and `Via` (RFC 9110 §7.6.3).
 pub const PSEUDONYM: &str = "strait";
@@ -280,9 +281,10 @@ impl Refusal {
             return self.to_string();
         };
         match self {
-            Self::Denied(Denied::NotListed) => {
-                format!("{destination}: {self}; to allow it, add {destination} to the list")
-            }
+            Self::Denied(Denied::NotListed) => match Rule::for_destination(destination) {
+                Ok(rule) => format!("{destination}: {self}; to allow it, add {rule} to the list"),
+                Err(_) => format!("{destination}: {self}, and cannot be listed"),
+            },
             Self::Malformed(_) | Self::Denied(_) | Self::Failed(_) => {
                 format!("{destination}: {self}")
             }
@@ -360,6 +362,26 @@ mod tests {
             );
             assert!(answer.status.is_client_error() || answer.status.is_server_error());
             assert_ne!(answer.status, StatusCode::PROXY_AUTHENTICATION_REQUIRED);
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_listed_is_not_advised() {
+        for (asked, is_advised) in [
+            ("api.example.com:443", true),
+            ("10.0.0.1:443", true),
+            ("localhost:443", false),
+            ("169.254.169.254:80", false),
+            ("[::1]:443", false),
+            ("[::ffff:93.184.216.34]:443", false),
+        ] {
+            let destination = Destination::from_authority_form(asked).expect(asked);
+            let body = Refusal::from(Denied::NotListed).body(Some(&destination));
+            assert_eq!(
+                body.contains(&format!("add {asked} to")),
+                is_advised,
+                "{body}"
+            );
         }
     }
 

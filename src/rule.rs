@@ -122,6 +122,12 @@ impl Rule {
         }
     }
 
+    /// The rule that grants one destination, if there can be one.
+    pub fn for_destination(destination: &Destination) -> Result<Self, RuleError> {
+        let (host, port) = (destination.host().clone(), destination.port());
+        Self::granting(host, Some(port), &destination.to_string())
+    }
+
     /// The rule, if its host can be reached at all, and by this spelling.
     fn granting(host: Host, port: Option<Port>, entry: &str) -> Result<Self, RuleError> {
         let given = || entry.to_owned();
