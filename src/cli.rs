@@ -1,5 +1,6 @@
 //! The command line: what the user wrote, and what it means. Nothing here touches the machine.
 
+use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
@@ -7,6 +8,7 @@ use std::time::{Duration, SystemTime};
 use clap::{ArgGroup, Args, Parser, Subcommand};
 use clap_complete::Shell;
 use ipnet::IpNet;
+use thiserror::Error;
 
 use strait::destination::Destination;
 use strait::document::{self, ConfigurationError};
@@ -110,15 +112,33 @@ pub(crate) struct PolicyArgs {
 
 impl PolicyArgs {
     /// The policy of the flags and of the document, if there is one.
-    pub(crate) fn compile(self, document: Option<&str>) -> Result<Policy, ConfigurationError> {
-        let (mut rules, mut networks) = match document {
-            Some(text) => document::parse(text)?,
-            None => (Vec::new(), Vec::new()),
-        };
+    pub(crate) fn compile(self, document: Option<&str>) -> Result<Policy, PolicyArgsError> {
+        let parsed = document.map(document::parse).transpose();
+        let (mut rules, mut networks) = parsed
+            .map_err(ConfigurationError::from)?
+            .unwrap_or_default();
+        let listed: HashSet<&Rule> = rules.iter().collect();
+        if let Some(rule) = self.allow.iter().find(|rule| listed.contains(rule)) {
+            return Err(PolicyArgsError::InBoth(rule.to_string()));
+        }
+        if let Some(network) = self.allow_net.iter().find(|net| networks.contains(net)) {
+            return Err(PolicyArgsError::InBoth(network.to_string()));
+        }
         rules.extend(self.allow);
         networks.extend(self.allow_net);
-        Ok(Policy::new(rules, networks)?)
+        Ok(Policy::new(rules, networks).map_err(ConfigurationError::from)?)
     }
+}
+
+/// Why the flags, with the document, make no policy.
+#[derive(Debug, Error)]
+pub(crate) enum PolicyArgsError {
+    /// One of the two, or what they hold together.
+    #[error(transparent)]
+    Configuration(#[from] ConfigurationError),
+    /// An entry or a network that both list.
+    #[error("`{0}` stands in the policy document and in the flags; remove one of the two")]
+    InBoth(String),
 }
 
 /// Options of `strait proxy`.
@@ -152,7 +172,7 @@ impl ProxyArgs {
         self,
         document: Option<&str>,
         notice: fn(std::fmt::Arguments<'_>),
-    ) -> Result<ProxyConfig, ConfigurationError> {
+    ) -> Result<ProxyConfig, PolicyArgsError> {
         Ok(ProxyConfig {
             policy: self.policy.compile(document)?,
             limits: self.limits.compile(),
@@ -428,6 +448,10 @@ pub(crate) struct CheckArgs {
 
 fn parse_destination(text: &str) -> Result<Destination, String> {
     Destination::from_authority_form(text).map_err(|malformed| {
+        let with_port = format!("{}:443", text.strip_suffix(':').unwrap_or(text));
+        if malformed == Malformed::Port && Destination::from_authority_form(&with_port).is_ok() {
+            return format!("the port is missing; write {with_port} or another port");
+        }
         let reason = if malformed == Malformed::Userinfo {
             "a destination has no user name".to_owned()
         } else if malformed == Malformed::TargetForm {
@@ -460,13 +484,14 @@ fn parse_resolver(text: &str) -> Result<SocketAddr, String> {
     let with_default = text
         .parse::<IpAddr>()
         .map(|ip| SocketAddr::new(ip, DNS_PORT));
-    with_default
-        .or_else(|_| text.parse())
-        .ok()
-        .filter(|server| server.port() != 0)
-        .ok_or_else(|| {
-            "a name server is an address, not a name; write 192.0.2.53 or [::1]:53".to_owned()
-        })
+    let server: SocketAddr = with_default.or_else(|_| text.parse()).map_err(|_| {
+        "a name server is an address, not a name; write 192.0.2.53 or [::1]:53".to_owned()
+    })?;
+    if server.port() == 0 {
+        let instead = SocketAddr::new(server.ip(), DNS_PORT);
+        return Err(format!("nobody can be asked on port 0; write {instead}"));
+    }
+    Ok(server)
 }
 
 fn parse_duration(text: &str) -> Result<Duration, String> {

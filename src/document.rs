@@ -78,6 +78,9 @@ fn list<'de, D: Deserializer<'de>>(key: &str, value: D) -> Result<Vec<String>, D
 /// Why a policy document was refused.
 #[derive(Debug, Error)]
 pub enum DocumentError {
+    /// A byte order mark, as some editors put one (RFC 8259 §8.1: there must be none).
+    #[error("it begins with a byte order mark (BOM); save it as UTF-8 without one")]
+    ByteOrderMark,
     /// Not a JSON object.
     #[error(
         "not a policy document: it is a JSON object, such as {{\"allow\": [\"api.example.com\"]}}"
@@ -107,6 +110,9 @@ pub enum DocumentError {
 /// Reads a policy document: `{"allow": ["HOST", "HOST:PORT"], "allow_net": ["ADDRESS/BITS"]}`.
 /// Both keys may be absent; any other key is an error.
 pub fn parse(text: &str) -> Result<(Vec<Rule>, Vec<IpNet>), DocumentError> {
+    if text.starts_with('\u{feff}') {
+        return Err(DocumentError::ByteOrderMark);
+    }
     // serde would fill the struct from an array as well.
     if !text.trim_start().starts_with('{') {
         return Err(DocumentError::NoObject);

@@ -343,6 +343,10 @@ const WRONG: &[(&str, &[&str])] = &[
             "[::1]:80",
             "::1",
             "2606:4700::1111",
+            "2606:4700::1111:443",
+            "http://",
+            "http://u@x/",
+            "http://localhost/",
             "[::ffff:93.184.216.34]:443",
             "169.254.169.254",
             "100.100.100.200",
@@ -372,7 +376,7 @@ const WRONG: &[(&str, &[&str])] = &[
     ("--max-head-bytes", &["1"]),
     ("--max-headers", &["0"]),
     ("--listen", &["localhost", "3128"]),
-    ("--resolver", &["dns.example"]),
+    ("--resolver", &["dns.example", "127.0.0.1:0", "[::1]:0"]),
     ("--name", &["a b"]),
     ("--grace", &["-1s"]),
 ];
@@ -387,6 +391,7 @@ const WRONG_DOCUMENTS: &[(&str, &str)] = &[
     ("text.json", "allow a.example"),
     ("array.json", "[[\"a.example\"], []]"),
     ("empty.json", "[]"),
+    ("bom.json", "\u{feff}{\"allow\": []}"),
 ];
 
 #[test]
@@ -429,6 +434,18 @@ fn what_it_cannot_start_with_is_named_with_the_remedy() {
         ["--allow-net=10.0.0.0/8"; 2],
     ] {
         wrong.push(twice.map(str::to_owned).to_vec());
+    }
+    let both = folder.join("both.json");
+    fs::write(
+        &both,
+        r#"{"allow": ["a.example"], "allow_net": ["10.0.0.0/8"]}"#,
+    )
+    .expect("a file");
+    for given in ["--allow=A.example.", "--allow-net=10.0.0.0/8"] {
+        wrong.push(vec![
+            format!("--policy={}", both.display()),
+            given.to_owned(),
+        ]);
     }
     let mut said = String::new();
     for arguments in &wrong {
@@ -578,7 +595,11 @@ fn check_explains_each_destination() {
         ]),
         check(&["api.example.com:443", "www.example.com:443", "evil.com:443"]),
         check(&["--json", "api.example.com:443", "evil.com:443"]),
+        check(&["localhost:443", "169.254.169.254:80"]),
+        check(&["[::ffff:93.184.216.34]:443"]),
         check(&["evil.com"]),
+        check(&["evil.com:"]),
+        check(&["evil.com:0"]),
         check(&["user@api.example.com:443"]),
         check(&["https://api.example.com"]),
         check(&[]),
