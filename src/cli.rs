@@ -224,7 +224,7 @@ struct LimitArgs {
     #[arg(long, value_name = "COUNT", default_value = "1024",
           value_parser = clap::value_parser!(u32).range(1..=100_000))]
     max_connections: u32,
-    /// For what is open to finish, after SIGTERM or SIGINT
+    /// For what is open to finish, after SIGTERM, SIGINT or SIGHUP
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_duration)]
     grace: Duration,
 }

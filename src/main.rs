@@ -2,6 +2,7 @@
 
 mod check;
 mod cli;
+mod ending;
 mod launching;
 mod notices;
 
@@ -24,11 +25,9 @@ use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::TcpListener;
 use tokio::runtime;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 use strait::destination::HostName;
-use strait::lifeline;
 use strait::policy::Policy;
 use strait::proxy::{BoxFuture, DnsResolver, Limits, Proxy, Resolve, Stop, TcpConnect};
 use strait::refusal::Failed;
@@ -198,7 +197,7 @@ fn run_proxy(options: ProxyArgs) -> anyhow::Result<ExitCode> {
         let audit = audit_sink()?;
         let proxy = Proxy::new(config, resolver, Arc::new(TcpConnect), audit)?;
         let (tell, stop) = watch::channel(Stop::Run);
-        let end = watch_for_the_end(tell, has_lifeline)?;
+        let end = ending::watch(tell, has_lifeline)?;
         let listener = TcpListener::bind(listen)
             .await
             .with_context(|| format!("cannot listen on {listen}; choose another with --listen"))?;
@@ -254,48 +253,6 @@ fn audit_sink() -> anyhow::Result<Waiting<File>> {
         ));
     }
     Ok(Waiting(audit))
-}
-
-/// Turns the end of standard input and the signals into stopping: the first signal drains, the
-/// second cuts. As PID 1 a signal without a handler would be ignored.
-fn watch_for_the_end(
-    tell: watch::Sender<Stop>,
-    has_lifeline: bool,
-) -> anyhow::Result<impl Future<Output = ()>> {
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let lifeline = has_lifeline.then(lifeline::watch).transpose()?;
-    Ok(async move {
-        let mut ended = std::pin::pin!(async {
-            match lifeline {
-                Some(lifeline) => drop(lifeline.await),
-                None => std::future::pending().await,
-            }
-        });
-        let mut stop = Stop::Drain;
-        loop {
-            tokio::select! {
-                () = &mut ended => {
-                    notice(format_args!("standard input has ended: stopping"));
-                    tell.send_replace(Stop::Now);
-                    // The receiver goes when serving ends.
-                    return tell.closed().await;
-                }
-                _ = terminate.recv() => {}
-                _ = interrupt.recv() => {}
-            }
-            notice(format_args!(
-                "{}",
-                match stop {
-                    Stop::Run | Stop::Drain =>
-                        "signal received: no new connections, finishing what is open",
-                    Stop::Now => "signal received again: stopping",
-                }
-            ));
-            tell.send_replace(stop);
-            stop = Stop::Now;
-        }
-    })
 }
 
 /// Raises the limit on open files to what the connections may need, as far as that is allowed.

@@ -102,7 +102,7 @@ def when_standard_input_is_empty_from_the_start_it_exits_0(world):
             processes.end(process)
 
 
-@for_each(SIGTERM=signal.SIGTERM, SIGINT=signal.SIGINT)
+@for_each(SIGTERM=signal.SIGTERM, SIGINT=signal.SIGINT, SIGHUP=signal.SIGHUP)
 def a_signal_lets_open_tunnels_finish_and_takes_no_new_ones(world, number):
     def echo(wire):
         wire.send(b"hello")

@@ -57,16 +57,26 @@ impl Started {
 
     fn writing_to(stdout: impl Into<Stdio>, arguments: &[&str]) -> Self {
         let (reader, writer) = std::io::pipe().expect("a pipe");
-        Self::telling(reader, writer, stdout, arguments)
+        Self::telling(strait(), reader, writer, stdout, arguments)
+    }
+
+    /// Started by a shell that does something before.
+    fn after(script: &str, stdout: impl Into<Stdio>, arguments: &[&str]) -> Self {
+        let mut command = Command::new("sh");
+        let script = format!("{script}; exec \"$0\" \"$@\"");
+        command.args(["-c", &script, env!("CARGO_BIN_EXE_strait")]);
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        Self::telling(command, reader, writer, stdout, arguments)
     }
 
     fn telling(
+        mut command: Command,
         stderr: PipeReader,
         to: PipeWriter,
         stdout: impl Into<Stdio>,
         arguments: &[&str],
     ) -> Self {
-        let mut child = strait()
+        let mut child = command
             .args([
                 "proxy",
                 "--listen",
@@ -80,6 +90,8 @@ impl Started {
             .stderr(to)
             .spawn()
             .expect("it starts");
+        // The command holds the other end of the pipe.
+        drop(command);
         let stdin = child.stdin.take();
         let mut stderr = BufReader::new(stderr);
         let mut address = None;
@@ -186,7 +198,13 @@ fn a_standard_error_that_nobody_reads_holds_up_no_stop() {
     for signal in [None, Some("TERM"), Some("INT")] {
         let (reader, mut writer) = std::io::pipe().expect("a pipe");
         let to = writer.try_clone().expect("a descriptor");
-        let mut proxy = Started::telling(reader, to, Stdio::piped(), &["--allow", "a.example"]);
+        let mut proxy = Started::telling(
+            strait(),
+            reader,
+            to,
+            Stdio::piped(),
+            &["--allow", "a.example"],
+        );
         fill(&mut writer);
         drop(writer);
         match signal {
@@ -263,7 +281,7 @@ fn it_ends_at_once_where_there_is_no_standard_input() {
 #[test]
 fn a_signal_drains_and_a_second_one_cuts() {
     // M10
-    for signal in ["TERM", "INT"] {
+    for signal in ["TERM", "INT", "HUP"] {
         let mut proxy = Started::new(&[
             "--no-lifeline",
             "--allow",
@@ -290,6 +308,63 @@ fn a_signal_drains_and_a_second_one_cuts() {
         assert_eq!(status.code(), Some(0));
         assert!(stdout.starts_with('{'), "{stdout}");
     }
+}
+
+#[test]
+fn sigquit_cuts_at_once_and_leaves_the_lines() {
+    let mut proxy = Started::new(&["--log-close", "--allow", "api.example.com", "--grace", "1m"]);
+    assert!(proxy.exchange(REFUSED).starts_with("HTTP/1.1 403 "));
+    let mut open = proxy.connect();
+    open.write_all(b"CONNECT api.exam").expect("it reads");
+    proxy.signal("QUIT");
+    let mut line = String::new();
+    proxy.stderr.read_line(&mut line).expect("text");
+    assert_eq!(line, "signal received: stopping\n");
+    let (status, stdout, _) = proxy.end_within(Duration::from_secs(2));
+    assert_eq!(status.code(), Some(0));
+    assert!(stdout.contains("not_listed"), "{stdout}");
+}
+
+#[test]
+fn what_was_ignored_at_the_start_stays_ignored() {
+    // As `nohup` does.
+    let proxy = Started::after(
+        "trap '' HUP QUIT",
+        Stdio::piped(),
+        &["--allow", "a.example"],
+    );
+    proxy.signal("HUP");
+    proxy.signal("QUIT");
+    assert!(proxy.exchange(REFUSED).starts_with("HTTP/1.1 403 "));
+    proxy.signal("TERM");
+    let (status, _, stderr) = proxy.end_within(Duration::from_secs(2));
+    assert_eq!(status.code(), Some(0));
+    assert_eq!(stderr.matches("signal received").count(), 1, "{stderr}");
+}
+
+#[test]
+fn a_log_that_may_not_grow_ends_it_with_1() {
+    let path = std::env::temp_dir().join(format!("strait-log-{}", std::process::id()));
+    let log = fs::File::create(&path).expect("a file");
+    // One block: 512 bytes, or 1024.
+    let mut proxy = Started::after("ulimit -f 1", log, &["--allow", "api.example.com"]);
+    for _ in 0..20 {
+        let Ok(mut client) = TcpStream::connect(&proxy.address) else {
+            break;
+        };
+        client.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        // Without a record there is no answer.
+        let _ = client.write_all(REFUSED.as_bytes());
+        let _ = client.read_to_end(&mut Vec::new());
+    }
+    let mut stderr = String::new();
+    proxy.stderr.read_to_string(&mut stderr).expect("text");
+    fs::remove_file(&path).expect("it is ours");
+    assert_eq!(proxy.child.wait().expect("a status").code(), Some(1));
+    assert!(
+        stderr.contains("audit log can no longer be written"),
+        "{stderr}"
+    );
 }
 
 #[test]
