@@ -51,7 +51,10 @@ const FILES_WHILE_DIALLING: u64 = 4;
 
 fn main() -> ExitCode {
     // Help, version and usage errors end here, with their text and their code.
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(text) => return tell(&text),
+    };
     let outcome = match cli.command {
         Command::Proxy(options) => run_proxy(*options),
         Command::Check(options) => run_check(options),
@@ -77,6 +80,21 @@ fn main() -> ExitCode {
     });
     notices::flush();
     code
+}
+
+/// Prints help, the version or a usage error, which clap's own end does without looking whether it
+/// could.
+fn tell(text: &clap::Error) -> ExitCode {
+    let told = text.print().and_then(|()| io::stdout().flush());
+    match told {
+        Err(error) if !text.use_stderr() && error.kind() != io::ErrorKind::BrokenPipe => {
+            notice(format_args!(
+                "error: cannot write to standard output: {error}"
+            ));
+            ExitCode::FAILURE
+        }
+        _ => ExitCode::from(u8::try_from(text.exit_code()).unwrap_or(USAGE)),
+    }
 }
 
 /// Marks an error as the user's to mend before the program can start.

@@ -368,6 +368,21 @@ fn a_log_that_may_not_grow_ends_it_with_1() {
 }
 
 #[test]
+fn help_that_cannot_be_written_is_a_failure() {
+    for arguments in [&["--help"][..], &["help", "proxy"], &["--version"]] {
+        let full = fs::File::create("/dev/full").expect("a device");
+        let output = strait()
+            .args(arguments)
+            .stdout(full)
+            .stderr(Stdio::piped())
+            .output()
+            .expect("it starts");
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}");
+        assert!(text(&output.stderr).contains("cannot write to standard output"));
+    }
+}
+
+#[test]
 fn a_drain_without_anything_open_is_over_at_once() {
     let proxy = Started::new(&["--allow", "api.example.com", "--grace", "1m"]);
     proxy.signal("TERM");
