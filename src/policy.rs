@@ -436,6 +436,14 @@ mod tests {
     }
 
     #[test]
+    fn rules_may_overlap_and_the_first_grants() {
+        let rules = ["a.test", "a.test:443"].map(|entry| Rule::parse(entry).expect("a rule"));
+        let policy = Policy::new(rules.clone(), []).expect("no duplicate");
+        let asked = Destination::from_authority_form("a.test:443").expect("valid");
+        assert_eq!(*policy.permit(asked).expect("listed").rule(), rules[0]);
+    }
+
+    #[test]
     fn the_proxy_itself_is_refused_in_every_spelling() {
         // C36, D27
         let rule = Rule::parse("self.test:3128").expect("a rule");
