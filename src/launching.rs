@@ -28,7 +28,8 @@ use strait::launch::{FAILED, Launch, Setting, Stop, machine, reaper, sweep, work
 use crate::cli::{
     ConfigArgs, LaunchArgs, ListArgs, PullArgs, RuntimeArgs, SandboxArgs, SnippetArgs, SweepArgs,
 };
-use crate::{Misuse, notice, print};
+use crate::notices::{self, notice};
+use crate::{Misuse, print};
 
 /// Says something to the user, and who says it, in every line.
 fn say(text: &str) {
@@ -40,6 +41,8 @@ fn say(text: &str) {
 /// Runs something that starts processes. Its own failures have an exit code of their own, as those of
 /// the runtimes do.
 fn run(work: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Result<ExitCode> {
+    // What is said here must not hold up what it is about.
+    notices::start()?;
     let runtime = runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;

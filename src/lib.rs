@@ -76,5 +76,5 @@ pub mod policy;
 pub mod proxy;
 pub mod refusal;
 pub mod rule;
-#[cfg(feature = "launch")]
+#[cfg(any(feature = "cli", feature = "launch"))]
 pub mod stdio;

@@ -10,7 +10,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use std::{fmt, panic, thread};
 
-use crate::Waiting;
+use strait::stdio::Waiting;
 
 /// Lines that wait at a time: more than a start and an end say together.
 const MOST_WAITING: usize = 64;
@@ -68,7 +68,7 @@ pub(crate) fn flush() {
 
 fn write(line: &str) {
     // Nowhere to say that nothing can be said.
-    let _ = Waiting(io::stderr()).write_all(line.as_bytes());
+    let _ = Waiting::new(io::stderr()).write_all(line.as_bytes());
 }
 
 /// The next line to write, once there is one; the last one is written.
