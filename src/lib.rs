@@ -1,9 +1,10 @@
 //! strait: an untrusted program reaches exactly the hosts it was given, and nothing else; every
 //! attempt leaves a line.
 //!
-//! This crate is the core of that and the filtering forward proxy built on it. The proxy is meant to
-//! be the only way out of a program nobody has reviewed: CONNECT tunnels and plain-HTTP forwarding,
-//! to an exact `host:port` allowlist, with one JSON line per attempt.
+//! This crate is the core of that, and what is built on it: a filtering forward proxy that is meant to
+//! be the only way out of a program nobody has reviewed (CONNECT tunnels and plain-HTTP forwarding,
+//! to an exact `host:port` allowlist, with one JSON line per attempt), and a launcher that puts such a
+//! program, an MCP server in a container, on a network where there is no other way.
 //!
 //! # Decide with values, act at the edge
 //!
@@ -27,6 +28,21 @@
 //! ```
 //!
 //! `proxy/exchange.rs` is that list as a function; start there.
+//!
+//! # The life of a launch
+//!
+//! ```text
+//! spec        launch/spec.rs, config.rs   a bad value is refused before anything exists
+//! survey      launch/survey.rs            the runtime, the images, our own program: asked at once
+//! plan        launch/plan.rs              every command line, and what takes its effect back; pure
+//! reaper      launch/reaper.rs            a process that cleans up should this one be killed
+//! networks    launch/exec.rs              then the containers, at once; the proxy listens
+//! supervise   launch/supervise.rs         standard streams joined; who ends first, and what follows
+//! clean up    launch/clean_up.rs          collects every failure; a sweep finds what is left
+//! ```
+//!
+//! `launch.rs` is that list as a function. `launch` and `proxy` do not know each other: they meet as two
+//! processes, by a command line and by the audit's lines.
 //!
 //! # What it defends
 //!
@@ -53,12 +69,17 @@
 //!    `limits::one_client_too_many_is_a_503_and_room_is_made_again`,
 //!    `program::the_end_of_standard_input_ends_it_at_once`.
 //!
+//! 8. A launched server has no other way out, and nothing of it is left:
+//!    `plan::tests::any_plan_keeps_its_promises`, `launch::a_launch_that_is_killed_leaves_nothing`,
+//!    `launch::whatever_step_fails_it_is_named_and_nothing_is_left`.
+//!
 //! What it does not defend against stands in `SECURITY.md`.
 //!
 //! # Features
 //!
 //! Without features this is the core alone, without a runtime in its dependencies. `proxy` adds
-//! [`proxy::Proxy`]; `cli`, the default, adds what the program needs.
+//! [`proxy::Proxy`], `launch` adds [`launch::Launch`], and `cli` what the program needs; all three are the
+//! default.
 
 pub mod address;
 pub mod audit;

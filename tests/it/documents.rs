@@ -37,6 +37,7 @@ fn every_test_that_a_document_names_exists() {
         "documents",
         "forwarding",
         "limits",
+        "launch",
         "program",
         "tunnel",
     ] {
@@ -60,6 +61,7 @@ fn every_test_that_a_document_names_exists() {
     }
     known.extend(tests_of("src/forwarding.rs", "forwarding::tests"));
     known.extend(tests_of("src/proxy/tunnel.rs", "tunnel::tests"));
+    known.extend(tests_of("src/launch/plan/tests.rs", "plan::tests"));
     let mut checked = 0;
     for document in [
         "src/lib.rs",
@@ -126,12 +128,23 @@ fn every_row_that_a_document_names_is_tested() {
 #[test]
 fn every_flag_that_a_document_names_exists() {
     let mut help = String::new();
-    for subcommand in ["proxy", "check", "completions"] {
+    for subcommand in [
+        "proxy",
+        "check",
+        "completions",
+        "launch",
+        "pull",
+        "list",
+        "sweep",
+        "config",
+    ] {
         let output = Command::new(env!("CARGO_BIN_EXE_strait"))
             .args([subcommand, "--help"])
             .output();
         help += &String::from_utf8(output.expect("it starts").stdout).expect("text");
     }
+    // Of the runtimes, not ours.
+    help += "--internal --flag";
     let mut checked = 0;
     for document in ["README.md", "SECURITY.md"] {
         let text = read(document);
@@ -154,6 +167,19 @@ fn every_flag_that_a_document_names_exists() {
         checked > 10,
         "only {checked} flags were found: the search is broken"
     );
+}
+
+#[test]
+fn the_configuration_of_the_readme_is_one() {
+    let readme = read("README.md").replace("DIGEST", &"0123456789abcdef".repeat(4));
+    let block = readme.split("```toml\n").nth(1).expect("a block");
+    let text = block.split("```").next().expect("its end");
+    let config = strait::launch::config::Config::parse(text).expect("it is read");
+    let server = config.servers().next().expect("a server");
+    assert_eq!(server.name().as_str(), "notion");
+    assert_eq!(server.network().len(), 1);
+    assert_eq!((server.secret().len(), server.env().len()), (1, 1));
+    assert_eq!(server.mounts().len(), 2);
 }
 
 #[test]
