@@ -96,12 +96,12 @@ pub(crate) struct UnconfiguredArgs {
     /// FOLDER:write; repeat for more
     #[arg(long, value_name = "FOLDER:ACCESS", value_parser = MountRequest::parse, requires = "image")]
     pub(crate) mount: Vec<MountRequest>,
-    /// MiB of memory it may use, swap included
-    #[arg(long, value_name = "MIB", default_value_t = WorkloadLimits::default().memory_bytes() >> 20)]
-    memory: u64,
-    /// Processes and threads it may have
-    #[arg(long, value_name = "COUNT", default_value_t = WorkloadLimits::default().processes())]
-    processes: u32,
+    /// MiB of memory it may use, swap included; 1024 otherwise
+    #[arg(long, value_name = "MIB", requires = "image")]
+    memory: Option<u64>,
+    /// Processes and threads it may have; 256 otherwise
+    #[arg(long, value_name = "COUNT", requires = "image")]
+    processes: Option<u32>,
     /// What it runs in place of the image's entrypoint
     #[arg(long, value_name = "PROGRAM", requires = "image")]
     command: Option<String>,
@@ -115,7 +115,8 @@ impl UnconfiguredArgs {
     /// are the requests, found in the workspace.
     pub(crate) fn spec(&self, mounts: Vec<Mount>) -> Option<Result<LaunchSpec, SpecError>> {
         let image = self.image.clone()?;
-        let parts = WorkloadLimits::new(self.memory, self.processes).map(|limits| SpecParts {
+        let limits = WorkloadLimits::of(self.memory, self.processes);
+        let parts = limits.map(|limits| SpecParts {
             network: self.allow.clone(),
             allow_net: self.allow_net.clone(),
             resolver: self.resolver,

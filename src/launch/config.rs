@@ -263,17 +263,11 @@ fn parse_parts(section: &Section<'_>) -> Result<SpecParts, ConfigError> {
 }
 
 fn parse_limits(section: &Section<'_>) -> Result<WorkloadLimits, ConfigError> {
-    let default = WorkloadLimits::default();
-    let memory = section
-        .number("memory", "1024")?
-        .unwrap_or_else(|| default.memory_bytes() >> 20);
-    let processes = section
-        .number("processes", "256")?
-        .unwrap_or_else(|| default.processes());
+    let memory = section.number("memory", "1024")?;
+    let processes = section.number("processes", "256")?;
     // One after the other, so that the line is that of the one that is refused.
-    WorkloadLimits::new(memory, default.processes())
-        .map_err(|reason| section.together("memory", reason))?;
-    WorkloadLimits::new(memory, processes).map_err(|reason| section.together("processes", reason))
+    WorkloadLimits::of(memory, None).map_err(|reason| section.together("memory", reason))?;
+    WorkloadLimits::of(memory, processes).map_err(|reason| section.together("processes", reason))
 }
 
 /// A word of a command line: anything but what no program can be given.

@@ -4,7 +4,7 @@
 //! process group, reaches launch alone and launch decides what becomes of the rest. None reads a
 //! shell's syntax, and none has a standard stream that was not given to it here.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::{self, PipeReader, PipeWriter, pipe};
 use std::path::Path;
 use std::process::{ExitStatus, Stdio};
@@ -117,6 +117,12 @@ impl Exec {
             environment,
             leash: None,
         }
+    }
+
+    /// The value of a variable.
+    pub fn variable(&self, name: &str) -> Option<&OsStr> {
+        let set = self.environment.iter().find(|(set, _)| set == name);
+        set.map(|(_, value)| value.as_os_str())
     }
 
     /// Puts everything that is started by [`Exec::act`] on a leash.

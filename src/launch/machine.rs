@@ -20,11 +20,17 @@ pub fn user() -> (u32, u32) {
 pub fn facts() -> MachineFacts {
     let (user, _) = user();
     MachineFacts {
+        host: name(),
         user,
         controllers: controllers(user),
         has_selinux: read("/sys/fs/selinux/enforce").is_some_and(|mode| mode.trim() == "1"),
         has_ipv6: Path::new("/proc/sys/net/ipv6").exists(),
     }
+}
+
+fn name() -> String {
+    let names = rustix::system::uname();
+    names.nodename().to_string_lossy().into_owned()
 }
 
 /// The controllers that the user's own part of the tree has (control groups, version 2).
@@ -42,10 +48,7 @@ fn controllers(user: u32) -> Controllers {
 pub fn owner() -> Owner {
     let process = std::process::id();
     Owner {
-        host: rustix::system::uname()
-            .nodename()
-            .to_string_lossy()
-            .into_owned(),
+        host: name(),
         boot: read("/proc/sys/kernel/random/boot_id")
             .map(|boot| boot.trim().to_owned())
             .unwrap_or_default(),

@@ -789,14 +789,23 @@ impl Scene<'_> {
             .iter()
             .filter_map(|(is_in_force, name)| (!is_in_force).then_some(*name))
             .collect();
-        if missing.is_empty() {
-            return Vec::new();
+        let mut notes = Vec::new();
+        if !missing.is_empty() {
+            notes.push(format!(
+                "no limit on {} is in force: {} has no control group for it here",
+                missing.join(" and "),
+                self.runtime.kind
+            ));
         }
-        vec![format!(
-            "no limit on {} is in force: {} has no control group for it here",
-            missing.join(" and "),
-            self.runtime.kind
-        )]
+        if self.runtime.has_selinux && !self.spec.parts().mounts.is_empty() {
+            // Relabelling takes them from whatever else uses them: the user's to decide.
+            notes.push(
+                "SELinux is enforcing, and the mounts keep their labels; if the server may not read \
+                 them, `chcon -Rt container_file_t FOLDER` lets containers"
+                    .to_owned(),
+            );
+        }
+        notes
     }
 }
 

@@ -111,6 +111,8 @@ impl LimitsInForce {
 /// What the machine says of itself, for a runtime on the same machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MachineFacts {
+    /// Its name.
+    pub host: String,
     /// The user that launches.
     pub user: u32,
     /// The control groups' version and, for version 2, the controllers the user may use.
@@ -245,6 +247,8 @@ struct PodmanSecurity {
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct DockerInfo {
+    #[serde(default)]
+    name: String,
     server_version: String,
     #[serde(rename = "OSType")]
     os_type: String,
@@ -329,8 +333,13 @@ impl RemotePodman {
 }
 
 /// Reads docker's answer to [`RuntimeKind::facts_query`]. The daemon may be on another machine, so
-/// only what it says of itself counts.
-pub fn docker_facts(program: &str, answer: &[u8]) -> Result<RuntimeFacts, FactsError> {
+/// only what it says of itself counts; but for IPv6, of which it says nothing, and which is looked
+/// for here where the two machines have one name.
+pub fn docker_facts(
+    program: &str,
+    machine: &MachineFacts,
+    answer: &[u8],
+) -> Result<RuntimeFacts, FactsError> {
     let kind = RuntimeKind::Docker;
     let info: DockerInfo = parse(kind, "its daemon", answer)?;
     if info.os_type != "linux" {
@@ -356,7 +365,7 @@ pub fn docker_facts(program: &str, answer: &[u8]) -> Result<RuntimeFacts, FactsE
         },
         architecture: image_architecture(&info.architecture).to_owned(),
         has_selinux: has("selinux"),
-        has_ipv6: true,
+        has_ipv6: info.name != machine.host || machine.has_ipv6,
     })
 }
 
@@ -504,6 +513,7 @@ mod tests {
 
     fn machine(user: u32, controllers: Controllers) -> MachineFacts {
         MachineFacts {
+            host: "desk".to_owned(),
             user,
             controllers,
             has_selinux: false,
@@ -574,11 +584,15 @@ mod tests {
 
     #[test]
     fn docker_speaks_for_its_daemon() {
+        let here = MachineFacts {
+            has_ipv6: false,
+            ..machine(1000, Controllers::OfRoot)
+        };
         let answer =
             br#"{"ServerVersion":"20.10.24+dfsg1","OSType":"linux","Architecture":"x86_64",
             "MemoryLimit":true,"PidsLimit":false,
             "SecurityOptions":["name=seccomp,profile=default","name=rootless"]}"#;
-        let facts = docker_facts("docker", answer).expect("its shape");
+        let facts = docker_facts("docker", &here, answer).expect("its shape");
         assert!(
             facts.is_rootless
                 && facts.limits.memory
@@ -586,18 +600,22 @@ mod tests {
                 && !facts.has_selinux
         );
         assert_eq!(facts.architecture, "amd64");
+        assert!(facts.has_ipv6, "another machine may have it");
+        let named = String::from_utf8_lossy(answer).replace('{', r#"{"Name":"desk","#);
+        let facts = docker_facts("docker", &here, named.as_bytes()).expect("its shape");
+        assert!(!facts.has_ipv6);
         let windows = br#"{"ServerVersion":"28.0.1","OSType":"windows","Architecture":"x86_64"}"#;
         assert!(matches!(
-            docker_facts("docker", windows),
+            docker_facts("docker", &here, windows),
             Err(FactsError::System { .. })
         ));
         let old = br#"{"ServerVersion":"19.3.1","OSType":"linux","Architecture":"x86_64"}"#;
         assert!(matches!(
-            docker_facts("docker", old),
+            docker_facts("docker", &here, old),
             Err(FactsError::TooOld { .. })
         ));
         assert!(matches!(
-            docker_facts("docker", b"{}"),
+            docker_facts("docker", &here, b"{}"),
             Err(FactsError::Shape { .. })
         ));
     }

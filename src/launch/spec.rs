@@ -465,6 +465,15 @@ impl WorkloadLimits {
         Ok(Self { memory, processes })
     }
 
+    /// The same, with the defaults where nothing is said.
+    pub fn of(memory: Option<u64>, processes: Option<u32>) -> Result<Self, SpecError> {
+        let default = Self::default();
+        Self::new(
+            memory.unwrap_or(default.memory),
+            processes.unwrap_or(default.processes),
+        )
+    }
+
     /// Bytes of memory, swap included.
     pub fn memory_bytes(&self) -> u64 {
         self.memory * MIB

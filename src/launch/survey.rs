@@ -245,17 +245,19 @@ impl Found {
     pub async fn facts(&self, exec: &Exec) -> Result<RuntimeFacts, SurveyError> {
         let answer = exec.ask(&self.argv(self.kind.facts_query())).await?;
         if !answer.status.success() {
-            return Err(self.broken(&answer));
+            return Err(self.broken(exec, &answer));
         }
         match self.kind {
-            RuntimeKind::Docker => match docker_facts(&self.program, &answer.stdout) {
-                Ok(facts) => Ok(facts),
-                // Some clients answer for themselves, with success, when the daemon does not.
-                Err(FactsError::Shape { .. }) if !answer.stderr.is_empty() => {
-                    Err(self.broken(&answer))
+            RuntimeKind::Docker => {
+                match docker_facts(&self.program, &machine::facts(), &answer.stdout) {
+                    Ok(facts) => Ok(facts),
+                    // Some clients answer for themselves, with success, when the daemon does not.
+                    Err(FactsError::Shape { .. }) if !answer.stderr.is_empty() => {
+                        Err(self.broken(exec, &answer))
+                    }
+                    Err(error) => Err(error.into()),
                 }
-                Err(error) => Err(error.into()),
-            },
+            }
             RuntimeKind::Podman => {
                 let machine = machine::facts();
                 match PodmanAnswer::parse(&self.program, &machine, &answer.stdout)? {
@@ -264,7 +266,7 @@ impl Found {
                         let query = self.argv(RuntimeKind::REMOTE_QUERY);
                         let answer = exec.ask(&query).await?;
                         if !answer.status.success() {
-                            return Err(self.broken(&answer));
+                            return Err(self.broken(exec, &answer));
                         }
                         Ok(remote.facts(&answer.stdout)?)
                     }
@@ -274,7 +276,7 @@ impl Found {
     }
 
     /// Why it does not answer, found out by looking rather than by reading its prose.
-    fn broken(&self, answer: &Output) -> SurveyError {
+    fn broken(&self, exec: &Exec, answer: &Output) -> SurveyError {
         let complaint = answer.complaint();
         match self.kind {
             RuntimeKind::Podman => SurveyError::Broken {
@@ -283,7 +285,11 @@ impl Found {
                 complaint,
             },
             RuntimeKind::Docker => {
-                let socket = Path::new(DOCKER_SOCKET);
+                let host = exec.variable("DOCKER_HOST").and_then(|host| host.to_str());
+                let socket = host.map_or(Some(DOCKER_SOCKET), |host| host.strip_prefix("unix://"));
+                let Some(socket) = socket else {
+                    return SurveyError::DaemonDown { complaint };
+                };
                 #[expect(
                     clippy::disallowed_methods,
                     reason = "asks whether docker's socket may be used"
@@ -292,7 +298,7 @@ impl Found {
                 match connected {
                     Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                         SurveyError::DaemonPermission {
-                            socket: DOCKER_SOCKET.to_owned(),
+                            socket: socket.to_owned(),
                         }
                     }
                     Ok(_) | Err(_) => SurveyError::DaemonDown { complaint },

@@ -166,6 +166,7 @@ fn a_host_with_labels_and_one_without_ipv6_are_planned_for() {
             text.contains("source=/home/me/project/docs,target=/workspace/docs,readonly\n"),
             "{text}"
         );
+        assert!(text.contains("# note: SELinux is enforcing"), "{text}");
         let old = RuntimeFacts {
             has_ipv6: false,
             ..runtime
