@@ -91,6 +91,17 @@ impl Here {
         })
     }
 
+    /// What no server may see or change.
+    fn protected(&self, options: &ConfigArgs) -> Vec<PathBuf> {
+        let mut protected = self.locations.protected(&self.config_file(options));
+        let sockets = ["DOCKER_HOST", "CONTAINER_HOST"].iter().filter_map(|name| {
+            let (_, value) = self.environment.iter().find(|(set, _)| set == name)?;
+            value.to_str()?.strip_prefix("unix://").map(PathBuf::from)
+        });
+        protected.extend(sockets);
+        protected
+    }
+
     fn config_file(&self, options: &ConfigArgs) -> PathBuf {
         let named = options.config.clone();
         named.unwrap_or_else(|| self.locations.config_file())
@@ -129,7 +140,7 @@ struct Chosen {
 
 impl Chosen {
     fn find(here: &Here, options: &SandboxArgs) -> anyhow::Result<Self> {
-        let protected = here.locations.protected(&here.config_file(&options.config));
+        let protected = here.protected(&options.config);
         let flags = &options.unconfigured;
         let Some(name) = &options.server else {
             let mounts = match &flags.workspace {
@@ -371,12 +382,10 @@ pub(crate) fn config(options: &SnippetArgs) -> anyhow::Result<ExitCode> {
     let config = here.config(&options.config)?;
     let server = config.server(&options.server).context(Misuse)?;
     let name: ServerName = server.name().clone();
-    let file = options
-        .config
-        .config
-        .as_deref()
-        .map(std::path::absolute)
-        .transpose()?;
+    // Named wherever the client's strait would look elsewhere: it has HOME, and no XDG_CONFIG_HOME.
+    let file = std::path::absolute(here.config_file(&options.config))?;
+    let is_default = file == here.locations.home().join(".config/strait/strait.toml");
+    let file = (!is_default).then_some(file);
     let program = machine::own_program()?;
     let input = SnippetInput::new(
         &program,

@@ -14,10 +14,14 @@ use thiserror::Error;
 use super::spec::ServerName;
 
 /// Where distributions, and the runtimes' own installers, put podman and docker on Linux.
-const LINUX_FOLDERS: [&str; 5] = [
+const LINUX_FOLDERS: [&str; 8] = [
     "/usr/local/bin",
     "/usr/bin",
     "/bin",
+    // What they start is there, and in no ordinary user's PATH: iptables, for netavark.
+    "/usr/local/sbin",
+    "/usr/sbin",
+    "/sbin",
     "/snap/bin",
     // NixOS has nothing in the others.
     "/run/current-system/sw/bin",
@@ -296,6 +300,9 @@ mod tests {
             "/usr/bin",
             "/usr/local/bin",
             "/bin",
+            "/usr/local/sbin",
+            "/usr/sbin",
+            "/sbin",
             "/snap/bin",
             "/run/current-system/sw/bin",
             "/home/me/.local/bin",

@@ -487,8 +487,7 @@ impl Scene<'_> {
                 .set("--network", self.outer()),
             RuntimeKind::Docker => argv.set("--network", self.outer()),
         };
-        let argv = self
-            .without_proxy_variables(argv)
+        let argv = Self::without_proxy_variables(argv)
             .operand(self.empty_image)
             .operand("proxy")
             .operand(format!("--name={}", self.spec.name()))
@@ -540,7 +539,7 @@ impl Scene<'_> {
             RuntimeKind::Docker => argv,
         };
         let argv = match addresses {
-            None => self.without_proxy_variables(argv.set("--network", "none")),
+            None => Self::without_proxy_variables(argv.set("--network", "none")),
             Some(addresses) => {
                 let argv = match self.runtime.kind {
                     RuntimeKind::Podman => argv.set(
@@ -684,11 +683,9 @@ impl Scene<'_> {
         argv.set("--mount", mount)
     }
 
-    fn without_proxy_variables(&self, argv: Argv) -> Argv {
-        if self.is(RuntimeKind::Podman) {
-            return argv;
-        }
-        // docker's client puts its own configuration's proxies into every container.
+    /// docker's client puts its own configuration's proxies into every container, and an image may
+    /// name some too.
+    fn without_proxy_variables(argv: Argv) -> Argv {
         let names = PROXY_VARIABLES.iter().chain(&OTHER_PROXY_VARIABLES);
         names
             .chain(&["NO_PROXY", "no_proxy"])
