@@ -22,6 +22,9 @@ const DEADLINE: Duration = Duration::from_secs(30);
 /// The most that is read of an answer: an image's configuration may be large, but not that large.
 const LONGEST_ANSWER: u64 = 16 << 20;
 
+/// Characters of what a runtime complains that are passed on.
+const LONGEST_COMPLAINT: usize = 500;
+
 /// Why a command could not be run to its end.
 #[derive(Debug, Error)]
 pub enum ExecError {
@@ -63,18 +66,19 @@ impl Output {
         let text = String::from_utf8_lossy(&self.stderr);
         let line = text.lines().rev().find(|line| !line.trim().is_empty());
         let line = line.unwrap_or("it said nothing").trim();
-        let visible: String = line
-            .chars()
-            .take(500)
-            .flat_map(|letter| {
-                let is_hidden = letter.is_control() || super::plan::is_invisible(letter);
-                let escaped = is_hidden.then(|| letter.escape_unicode());
-                let plain = (!is_hidden).then_some(letter);
-                escaped.into_iter().flatten().chain(plain)
-            })
-            .collect();
-        visible
+        visible(line)
     }
+}
+
+/// What a runtime said, without what a terminal would act on, and not all of it if it is long.
+pub fn visible(text: &str) -> String {
+    let letters = text.chars().take(LONGEST_COMPLAINT).flat_map(|letter| {
+        let is_hidden = letter.is_control() || super::plan::is_invisible(letter);
+        let escaped = is_hidden.then(|| letter.escape_unicode());
+        let plain = (!is_hidden).then_some(letter);
+        escaped.into_iter().flatten().chain(plain)
+    });
+    letters.collect()
 }
 
 /// A process whose three standard streams are ours.

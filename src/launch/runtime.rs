@@ -153,6 +153,9 @@ pub enum FactsError {
         /// Its version.
         version: Version,
     },
+    /// No daemon: docker's client answers for itself, with success.
+    #[error("docker's daemon does not answer: {0}")]
+    NoDaemon(String),
     /// Containers of another system.
     #[error("{kind} runs {system} containers here; strait needs Linux containers")]
     System {
@@ -249,10 +252,14 @@ struct PodmanSecurity {
 struct DockerInfo {
     #[serde(default)]
     name: String,
+    #[serde(default)]
     server_version: String,
-    #[serde(rename = "OSType")]
+    #[serde(rename = "OSType", default)]
     os_type: String,
+    #[serde(default)]
     architecture: String,
+    #[serde(default)]
+    server_errors: Option<Vec<String>>,
     #[serde(default)]
     memory_limit: bool,
     #[serde(default)]
@@ -342,6 +349,10 @@ pub fn docker_facts(
 ) -> Result<RuntimeFacts, FactsError> {
     let kind = RuntimeKind::Docker;
     let info: DockerInfo = parse(kind, "its daemon", answer)?;
+    if info.server_version.is_empty() {
+        let errors = info.server_errors.unwrap_or_default();
+        return Err(FactsError::NoDaemon(errors.join("; ")));
+    }
     if info.os_type != "linux" {
         return Err(FactsError::System {
             kind,
@@ -614,8 +625,14 @@ mod tests {
             docker_facts("docker", &here, old),
             Err(FactsError::TooOld { .. })
         ));
+        let down =
+            br#"{"ID":"","ServerErrors":["Cannot connect to the Docker daemon"],"ClientInfo":{}}"#;
         assert!(matches!(
-            docker_facts("docker", &here, b"{}"),
+            docker_facts("docker", &here, down),
+            Err(FactsError::NoDaemon(_))
+        ));
+        assert!(matches!(
+            docker_facts("docker", &here, b"no JSON"),
             Err(FactsError::Shape { .. })
         ));
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use thiserror::Error;
 use tokio::task::spawn_blocking;
 
-use super::exec::{Exec, ExecError, Output};
+use super::exec::{Exec, ExecError, visible};
 use super::machine;
 use super::plan::{Argv, EMPTY_IMAGE, HOSTS};
 use super::program::{self, ProgramError};
@@ -245,15 +245,14 @@ impl Found {
     pub async fn facts(&self, exec: &Exec) -> Result<RuntimeFacts, SurveyError> {
         let answer = exec.ask(&self.argv(self.kind.facts_query())).await?;
         if !answer.status.success() {
-            return Err(self.broken(exec, &answer));
+            return Err(self.broken(exec, answer.complaint()));
         }
         match self.kind {
             RuntimeKind::Docker => {
                 match docker_facts(&self.program, &machine::facts(), &answer.stdout) {
                     Ok(facts) => Ok(facts),
-                    // Some clients answer for themselves, with success, when the daemon does not.
-                    Err(FactsError::Shape { .. }) if !answer.stderr.is_empty() => {
-                        Err(self.broken(exec, &answer))
+                    Err(FactsError::NoDaemon(complaint)) => {
+                        Err(self.broken(exec, visible(&complaint)))
                     }
                     Err(error) => Err(error.into()),
                 }
@@ -266,7 +265,7 @@ impl Found {
                         let query = self.argv(RuntimeKind::REMOTE_QUERY);
                         let answer = exec.ask(&query).await?;
                         if !answer.status.success() {
-                            return Err(self.broken(exec, &answer));
+                            return Err(self.broken(exec, answer.complaint()));
                         }
                         Ok(remote.facts(&answer.stdout)?)
                     }
@@ -276,8 +275,7 @@ impl Found {
     }
 
     /// Why it does not answer, found out by looking rather than by reading its prose.
-    fn broken(&self, exec: &Exec, answer: &Output) -> SurveyError {
-        let complaint = answer.complaint();
+    fn broken(&self, exec: &Exec, complaint: String) -> SurveyError {
         match self.kind {
             RuntimeKind::Podman => SurveyError::Broken {
                 kind: self.kind,
