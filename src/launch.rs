@@ -265,14 +265,20 @@ impl Launch {
             (self.setting.notice)(&reason);
         }
         sweeping.abort();
-        // The server first: what it is still asking for is recorded.
-        if !matches!(cause, Cause::Server(_)) {
-            clean_up(exec, &[plan.workload.create.undo.into_iter().collect()]).await;
-        }
-        let ended = server.end().await;
-        if let Some(proxy) = proxy {
-            proxy.end().await;
-        }
+        // At once: what the server had asked for by then has its line from a proxy that is cut, too.
+        let removal = async {
+            if !matches!(cause, Cause::Server(_)) {
+                let undo = plan.workload.create.undo.into_iter().collect();
+                clean_up(exec, &[undo]).await;
+            }
+            server.end().await
+        };
+        let last_lines = async {
+            if let Some(proxy) = proxy {
+                proxy.end().await;
+            }
+        };
+        let (ended, ()) = tokio::join!(removal, last_lines);
         Ok(match cause {
             Cause::Server(code) => {
                 let kind = self.survey.runtime.kind;

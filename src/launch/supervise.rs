@@ -32,6 +32,9 @@ const LAST_WORDS_KEPT: usize = 2048;
 /// How long what has ended may take to say its last words.
 const LAST_WORDS: Duration = Duration::from_millis(300);
 
+/// How long the last lines of the audit may take to come: longer, because they are not to be lost.
+const LAST_LINES: Duration = Duration::from_secs(1);
+
 /// Says something to the user. A closed standard error is no reason to stop.
 pub type Notice = fn(&str);
 
@@ -156,7 +159,7 @@ impl Proxy {
         drop(self.lifeline);
         // One that does not end is removed with its container, and its lines end then.
         drop(timeout(LAST_WORDS, self.child.wait()).await);
-        join(self.audit, LAST_WORDS).await;
+        join(self.audit, LAST_LINES).await;
     }
 }
 
