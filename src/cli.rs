@@ -55,6 +55,13 @@ pub(crate) enum Command {
     /// Show the configured servers, and whether their images are here
     #[cfg(feature = "launch")]
     List(ListArgs),
+    /// Prove that a server's sandbox is closed, from inside
+    #[cfg(feature = "launch")]
+    Doctor(Box<DoctorArgs>),
+    /// Look at a sandbox from inside; started by `strait doctor` itself
+    #[cfg(feature = "launch")]
+    #[command(hide = true)]
+    Probe,
     /// Remove what dead launches left
     #[cfg(feature = "launch")]
     Sweep(SweepArgs),

@@ -5,6 +5,7 @@
 pub mod audit_file;
 pub mod clean_up;
 pub mod config;
+pub mod doctor;
 pub mod exec;
 pub mod locations;
 pub mod machine;
@@ -238,6 +239,17 @@ impl Launch {
         stop: &Stop,
     ) -> Result<Built, LaunchError> {
         let plan = self.make_networks(plan, exec, stop).await?;
+        self.make_containers(plan, file, exec, stop).await
+    }
+
+    /// Step 4.
+    async fn make_containers(
+        &self,
+        plan: Plan,
+        file: Option<AuditFile>,
+        exec: &Arc<Exec>,
+        stop: &Stop,
+    ) -> Result<Built, LaunchError> {
         let workload = tokio::spawn(act(Arc::clone(exec), plan.workload.create.clone()));
         let proxy = match &plan.sidecar {
             Some(sidecar) => self.start_proxy(sidecar, file, exec).await.map(Some),
@@ -420,6 +432,7 @@ struct Built {
 #[derive(Clone, Debug)]
 pub struct Stop {
     signal: watch::Receiver<u8>,
+    has_client: bool,
 }
 
 impl Stop {
@@ -439,13 +452,27 @@ impl Stop {
                 }
             });
         }
-        Ok(Self { signal })
+        Ok(Self {
+            signal,
+            has_client: true,
+        })
+    }
+
+    /// The signals alone: standard input is nobody's.
+    #[must_use]
+    pub fn without_client(self) -> Self {
+        Self {
+            has_client: false,
+            ..self
+        }
     }
 
     /// Whether to go on.
     fn check(&self) -> Result<(), LaunchError> {
         match *self.signal.borrow() {
-            0 if stdio::has_ended(io::stdin().as_fd()) => Err(LaunchError::ClientGone),
+            0 if self.has_client && stdio::has_ended(io::stdin().as_fd()) => {
+                Err(LaunchError::ClientGone)
+            }
             0 => Ok(()),
             number => Err(LaunchError::Signal(number)),
         }

@@ -32,7 +32,7 @@ use crate::notices::{self, notice};
 use crate::{Misuse, print};
 
 /// Says something to the user, and who says it, in every line.
-fn say(text: &str) {
+pub(crate) fn say(text: &str) {
     for line in text.lines() {
         notice(format_args!("strait: {line}"));
     }
@@ -40,7 +40,9 @@ fn say(text: &str) {
 
 /// Runs something that starts processes. Its own failures have an exit code of their own, as those of
 /// the runtimes do.
-fn run(work: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(
+    work: impl Future<Output = anyhow::Result<ExitCode>>,
+) -> anyhow::Result<ExitCode> {
     // What is said here must not hold up what it is about.
     notices::start()?;
     let runtime = runtime::Builder::new_current_thread()
@@ -59,13 +61,13 @@ fn run(work: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Result<E
 }
 
 /// This machine, as far as a launch is concerned.
-struct Here {
+pub(crate) struct Here {
     locations: Locations,
-    environment: Vec<(OsString, OsString)>,
+    pub(crate) environment: Vec<(OsString, OsString)>,
 }
 
 impl Here {
-    fn look() -> anyhow::Result<Self> {
+    pub(crate) fn look() -> anyhow::Result<Self> {
         let mut environment: Vec<(OsString, OsString)> = env::vars_os().collect();
         let home = env::home_dir().ok_or_else(|| anyhow!("no home folder; set HOME"))?;
         let (user, _) = machine::user();
@@ -117,7 +119,7 @@ impl Here {
             .context(Misuse)
     }
 
-    fn request(&self, options: &RuntimeArgs, config: Option<&Config>) -> Request {
+    pub(crate) fn request(&self, options: &RuntimeArgs, config: Option<&Config>) -> Request {
         let configured = config.and_then(Config::runtime).map(RuntimeChoice::from);
         Request {
             runtime: options.runtime.clone().or(configured),
@@ -127,47 +129,53 @@ impl Here {
         }
     }
 
-    fn exec(&self) -> Arc<Exec> {
+    pub(crate) fn exec(&self) -> Arc<Exec> {
         Arc::new(Exec::new(self.environment.clone()))
     }
 }
 
 /// A server and where it comes from.
-struct Chosen {
-    spec: LaunchSpec,
-    config: Option<Config>,
+pub(crate) struct Chosen {
+    pub(crate) spec: LaunchSpec,
+    pub(crate) config: Option<Config>,
 }
 
 impl Chosen {
-    fn find(here: &Here, options: &SandboxArgs) -> anyhow::Result<Self> {
-        let protected = here.protected(&options.config);
+    /// The server of the flags, or of the configuration; `None` where the flags name none.
+    pub(crate) fn find(here: &Here, options: &SandboxArgs) -> anyhow::Result<Option<Self>> {
+        match &options.server {
+            Some(name) => Self::configured(here, options, name).map(Some),
+            None => Self::unconfigured(here, options),
+        }
+    }
+
+    fn unconfigured(here: &Here, options: &SandboxArgs) -> anyhow::Result<Option<Self>> {
         let flags = &options.unconfigured;
-        let Some(name) = &options.server else {
-            let mounts = match &flags.workspace {
-                Some(folder) => {
-                    let folder = std::path::absolute(folder)?;
-                    workspace::resolve(&folder, &flags.mount, &protected).context(Misuse)?
-                }
-                None if flags.mount.is_empty() => Vec::new(),
-                None => {
-                    return Err(anyhow!(
-                        "a --mount is a folder in a workspace; add --workspace FOLDER"
-                    ))
-                    .context(Misuse);
-                }
-            };
-            let spec = flags.spec(mounts).ok_or_else(|| anyhow!("no image"))?;
-            return Ok(Self {
-                spec: spec.context(Misuse)?,
-                config: None,
-            });
+        let mounts = match &flags.workspace {
+            Some(folder) => {
+                let folder = std::path::absolute(folder)?;
+                let protected = here.protected(&options.config);
+                workspace::resolve(&folder, &flags.mount, &protected).context(Misuse)?
+            }
+            None if flags.mount.is_empty() => Vec::new(),
+            None => {
+                return Err(anyhow!(
+                    "a --mount is a folder in a workspace; add --workspace FOLDER"
+                ))
+                .context(Misuse);
+            }
         };
+        let spec = flags.spec(mounts).transpose().context(Misuse)?;
+        Ok(spec.map(|spec| Self { spec, config: None }))
+    }
+
+    fn configured(here: &Here, options: &SandboxArgs, name: &ServerName) -> anyhow::Result<Self> {
         let config = here.config(&options.config)?;
         let server = config.server(name).context(Misuse)?;
         let mounts = match server.workspace() {
             Some(workspace) if !server.mounts().is_empty() => {
                 let folder = workspace.path(here.locations.home());
-                workspace::resolve(&folder, server.mounts(), &protected)
+                workspace::resolve(&folder, server.mounts(), &here.protected(&options.config))
                     .with_context(|| format!("server `{name}`"))
                     .context(Misuse)?
             }
@@ -222,7 +230,9 @@ pub(crate) fn launch(options: LaunchArgs) -> anyhow::Result<ExitCode> {
 async fn launch_here(options: LaunchArgs) -> anyhow::Result<ExitCode> {
     let stop = Stop::watch()?;
     let here = Here::look()?;
-    let chosen = Chosen::find(&here, &options.sandbox)?;
+    let chosen = Chosen::find(&here, &options.sandbox)?
+        .ok_or_else(|| anyhow!("which server? Give the NAME of a configured one, or an --image"))
+        .context(Misuse)?;
     let spec = &chosen.spec;
     let audit = match options.audit {
         Some(path) if path == Path::new("none") => None,

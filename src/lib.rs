@@ -93,6 +93,8 @@ pub mod launch;
 #[cfg(feature = "proxy")]
 pub mod lifeline;
 pub mod policy;
+#[cfg(feature = "launch")]
+pub mod probe;
 #[cfg(feature = "proxy")]
 pub mod proxy;
 pub mod refusal;

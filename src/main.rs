@@ -2,6 +2,8 @@
 
 mod cli;
 #[cfg(feature = "launch")]
+mod doctoring;
+#[cfg(feature = "launch")]
 mod launching;
 mod notices;
 #[cfg(feature = "proxy")]
@@ -46,6 +48,10 @@ fn main() -> ExitCode {
         Command::Pull(options) => launching::pull(&options),
         #[cfg(feature = "launch")]
         Command::List(options) => launching::list(&options),
+        #[cfg(feature = "launch")]
+        Command::Doctor(options) => doctoring::doctor(*options),
+        #[cfg(feature = "launch")]
+        Command::Probe => doctoring::probe(),
         #[cfg(feature = "launch")]
         Command::Sweep(options) => launching::sweep(&options),
         #[cfg(feature = "launch")]

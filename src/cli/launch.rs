@@ -30,7 +30,7 @@ not be launched or its proxy ended, 2 for a usage error.";
 
 /// Which server, and with what.
 #[derive(Debug, Args)]
-#[command(group = ArgGroup::new("which").required(true).args(["server", "image"]))]
+#[command(group = ArgGroup::new("which").args(["server", "image"]))]
 pub(crate) struct SandboxArgs {
     /// A server of the configuration
     #[arg(value_name = "NAME", value_parser = ServerName::parse)]
@@ -148,6 +148,27 @@ pub(crate) struct LaunchArgs {
     /// Print the plan, one argument a line, and make nothing
     #[arg(long)]
     pub(crate) print: bool,
+}
+
+const DOCTOR_EXAMPLE: &str = "\
+Examples:
+  strait doctor
+  strait doctor notion --json
+
+Without a server it looks from an empty image that may reach one made-up host.
+Exit codes: 0 when all that must be closed is closed and all that must work
+works, 1 when something is not, 125 when it could not look, 2 for a usage
+error.";
+
+/// Options of `strait doctor`.
+#[derive(Debug, Args)]
+#[command(after_help = DOCTOR_EXAMPLE)]
+pub(crate) struct DoctorArgs {
+    #[command(flatten)]
+    pub(crate) sandbox: SandboxArgs,
+    /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// Options of `strait pull`.

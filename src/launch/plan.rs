@@ -24,13 +24,13 @@ const NOBODY: &str = "65534:65534";
 /// Where the sidecar has our program.
 const SIDECAR_PROGRAM: &str = "/strait";
 /// Where the server's container has it, for the probe: a place no image has.
-const PROBE_PROGRAM: &str = "/.strait-probe";
+pub(super) const PROBE_PROGRAM: &str = "/.strait-probe";
 /// Bytes of memory for the sidecar: a thousand tunnels take a tenth of it.
 const SIDECAR_MEMORY: u64 = 256 << 20;
 /// Threads for the sidecar.
 const SIDECAR_PROCESSES: u32 = 128;
 /// Bytes of `/tmp`, and of each folder the image wants to write to.
-const TMPFS_SIZE: u64 = 64 << 20;
+pub(super) const TMPFS_SIZE: u64 = 64 << 20;
 /// The most folders an image may want to write to; each costs memory.
 const MAX_VOLUMES: usize = 16;
 /// Where the internal networks come from. A /29 has room for the two containers; the daemons' own
@@ -169,6 +169,21 @@ pub struct Workload {
     pub start: Argv,
 }
 
+/// What is there for the doctor alone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Surroundings {
+    /// Another container on the outer network, as somebody else's would be, and what answers there.
+    pub neighbour: Sidecar,
+    /// Asks where that is.
+    pub locate: Argv,
+    /// Runs the probe inside the proxy's container.
+    pub inside_proxy: Argv,
+    /// Where the internal network has its gateway, where it has one.
+    pub gateway: Ipv4Addr,
+    /// The server's own address.
+    pub server: Ipv4Addr,
+}
+
 /// A launch, whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
@@ -178,10 +193,14 @@ pub struct Plan {
     pub sidecar: Option<Sidecar>,
     /// The server's container.
     pub workload: Workload,
+    /// What the doctor needs around them, where there is a network.
+    pub surroundings: Option<Surroundings>,
     /// What the user must know beside it.
     pub notes: Vec<String>,
     /// What it runs.
     pub inmate: Inmate,
+    /// Which networks it asks for.
+    pub subnets: Subnets,
 }
 
 /// Everything a plan is made from.
@@ -298,18 +317,25 @@ impl Plan {
             }),
             sidecar: addresses.map(|addresses| scene.sidecar(addresses)),
             workload: scene.workload(addresses)?,
+            surroundings: match scene.inmate {
+                Inmate::Server => None,
+                Inmate::Probe => addresses.map(|addresses| scene.surroundings(addresses)),
+            },
             notes: scene.notes(),
             inmate: scene.inmate,
+            subnets: scene.subnets,
         })
     }
 
     /// Every step, in the order of the text.
     pub fn steps(&self) -> impl Iterator<Item = &Step> {
         let sidecar = self.sidecar.iter().flat_map(|sidecar| &sidecar.steps);
+        let surroundings = self.surroundings.iter();
         self.networks
             .iter()
             .chain(sidecar)
             .chain([&self.workload.create])
+            .chain(surroundings.flat_map(|surroundings| &surroundings.neighbour.steps))
     }
 
     /// What takes everything back: groups one after the other, each of them at once.
@@ -353,6 +379,7 @@ impl fmt::Display for Plan {
 #[derive(Clone, Copy, Debug)]
 struct Addresses {
     inner: Ipv4Net,
+    gateway: Ipv4Addr,
     proxy: Ipv4Addr,
     server: Ipv4Addr,
 }
@@ -364,6 +391,7 @@ impl Addresses {
         // The first is the gateway's, where there is one.
         Self {
             inner,
+            gateway: at(1),
             proxy: at(2),
             server: at(3),
         }
@@ -394,6 +422,10 @@ impl Scene<'_> {
 
     fn server(&self) -> String {
         self.named("server")
+    }
+
+    fn neighbour(&self) -> String {
+        self.named("neighbour")
     }
 
     fn argv(&self, words: &[&str]) -> Argv {
@@ -468,16 +500,11 @@ impl Scene<'_> {
     }
 
     fn sidecar(&self, addresses: Addresses) -> Sidecar {
-        let argv = self.confined(&self.proxy());
-        let argv = argv
-            .set("--hostname", "proxy")
-            .set("--user", NOBODY)
-            .set("--workdir", "/")
-            .set("--entrypoint", SIDECAR_PROGRAM)
+        let argv = self
+            .ours(&self.proxy(), "proxy")
             // In two networks, and a container forwards packets unless told otherwise.
             .set("--sysctl", "net.ipv4.ip_forward=0");
-        let argv = self.limited(argv, SIDECAR_MEMORY, SIDECAR_PROCESSES);
-        let argv = self.with_file(argv, self.program, SIDECAR_PROGRAM);
+        let argv = self.with_our_program(argv);
         let argv = match self.runtime.kind {
             RuntimeKind::Podman => argv
                 .set(
@@ -520,6 +547,48 @@ impl Scene<'_> {
             start: self.start(&self.proxy()),
             listens: addresses.listens(),
         }
+    }
+
+    fn surroundings(&self, addresses: Addresses) -> Surroundings {
+        let argv = self.with_our_program(self.ours(&self.neighbour(), "neighbour"));
+        let argv = argv.set("--network", self.outer());
+        let listens = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, PROXY_PORT));
+        let argv = Self::without_proxy_variables(argv)
+            .operand(self.empty_image)
+            .operand("proxy")
+            .operand(format!("--listen={listens}"));
+        let steps = vec![self.container("make another container", argv, &self.neighbour())];
+        Surroundings {
+            neighbour: Sidecar {
+                steps,
+                start: self.start(&self.neighbour()),
+                listens,
+            },
+            locate: self
+                .argv(&["container", "inspect"])
+                .operand(self.neighbour()),
+            inside_proxy: self
+                .argv(&["exec", "--interactive"])
+                .operand(self.proxy())
+                .operand(SIDECAR_PROGRAM)
+                .operand("probe"),
+            gateway: addresses.gateway,
+            server: addresses.server,
+        }
+    }
+
+    /// A container from the empty image.
+    fn ours(&self, name: &str, hostname: &str) -> Argv {
+        self.confined(name)
+            .set("--hostname", hostname)
+            .set("--user", NOBODY)
+            .set("--workdir", "/")
+            .set("--entrypoint", SIDECAR_PROGRAM)
+    }
+
+    fn with_our_program(&self, argv: Argv) -> Argv {
+        let argv = self.limited(argv, SIDECAR_MEMORY, SIDECAR_PROCESSES);
+        self.with_file(argv, self.program, SIDECAR_PROGRAM)
     }
 
     fn workload(&self, addresses: Option<Addresses>) -> Result<Workload, PlanError> {

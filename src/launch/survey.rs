@@ -366,6 +366,18 @@ pub async fn survey(
     })
 }
 
+/// The empty image, made where it is not here: what a doctor without a server looks from.
+pub async fn empty(exec: &Exec, request: &Request) -> Result<ImageRef, SurveyError> {
+    let found = Found::find(request)?;
+    // A runtime that does not work makes no image either: its own failure is the one to tell.
+    found.facts(exec).await?;
+    let known = found.image(exec, EMPTY_IMAGE).await?;
+    let id = empty_image(&found, exec, known).await?;
+    ImageRef::parse(&id).map_err(|error| SurveyError::EmptyImage {
+        complaint: error.to_string(),
+    })
+}
+
 fn missing(found: &Found, image: &ImageRef, server: Option<&str>) -> SurveyError {
     let program = found.kind.program();
     let remedy = match server {

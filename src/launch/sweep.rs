@@ -47,10 +47,10 @@ impl What {
     }
 
     /// The ends of the names that a launch gives.
-    fn parts(self) -> [&'static str; 2] {
+    fn parts(self) -> &'static [&'static str] {
         match self {
-            Self::Container => ["proxy", "server"],
-            Self::Network => ["in", "out"],
+            Self::Container => &["proxy", "server", "neighbour"],
+            Self::Network => &["in", "out"],
         }
     }
 

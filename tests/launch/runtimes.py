@@ -484,6 +484,11 @@ class Docker(Runtime):
         """What the daemon has said."""
         return (self.folder / "dockerd.log").read_text(errors="replace")
 
+    @property
+    def daemon_pid(self):
+        """dockerd's process id: its mount namespace is its own."""
+        return self._daemon.pid
+
     def stop_daemon(self):
         """As when it crashes: containers and networks stay where they are."""
         if self._daemon:
@@ -501,6 +506,11 @@ class Docker(Runtime):
         # Its mounts are its own, and it does not outlive the tests, however they end.
         words = ["unshare", "--mount", "--propagation=slave", "--", "setpriv", "--pdeathsig=TERM", "--",
                  "/usr/sbin/dockerd", *words]
+        # Of a containerd that ended with its daemon. A zombie, where nobody waits for it, looks alive to dockerd.
+        with contextlib.suppress(OSError, ValueError):
+            left = self.folder / "exec/containerd/containerd.pid"
+            if not alive(int(left.read_text())):
+                left.unlink()
         # Where containerd leaves its stacks when it is ended while it starts.
         temporary = self.folder / "tmp"
         temporary.mkdir(exist_ok=True)
