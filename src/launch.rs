@@ -194,6 +194,7 @@ impl Launch {
             empty_image: &self.survey.empty_image,
             program: &self.survey.program,
             hosts_file: &self.survey.hosts_file,
+            resolver_file: &self.survey.resolver_file,
             run: &self.run,
             owner: &self.owner,
             user: machine::user(),

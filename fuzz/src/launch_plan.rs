@@ -120,6 +120,7 @@ fn check_plan(spec: &LaunchSpec, runtime: &RuntimeFacts, image: &ImageFacts, inm
         empty_image: EMPTY,
         program: "/cache/program",
         hosts_file: "/cache/hosts",
+        resolver_file: "/cache/resolv.conf",
         run: &run,
         owner: &owner,
         user: (1000, 1000),

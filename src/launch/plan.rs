@@ -17,6 +17,9 @@ use super::spec::{Access, LaunchSpec, Mount, RunId};
 
 /// What `/etc/hosts` holds in the server's container: itself, and nothing of the machine's.
 pub const HOSTS: &str = "127.0.0.1 localhost server\n::1 localhost\n";
+/// What `/etc/resolv.conf` holds there, on docker: nobody, who says so at once. Docker's own resolver
+/// stands there otherwise, and lets whoever asks wait for ten seconds.
+pub const RESOLVER: &str = "nameserver 127.0.0.1\n";
 /// The port the sidecar listens on; nothing else in its network namespace has one.
 const PROXY_PORT: u16 = 3128;
 /// Who the sidecar runs as: nobody, on the machines we know.
@@ -218,6 +221,8 @@ pub struct Scene<'a> {
     pub program: &'a str,
     /// A private file with what `/etc/hosts` is to hold.
     pub hosts_file: &'a str,
+    /// A private file with what `/etc/resolv.conf` is to hold.
+    pub resolver_file: &'a str,
     /// Which launch this is.
     pub run: &'a RunId,
     /// Whose launch this is.
@@ -305,7 +310,7 @@ impl Plan {
                 here: scene.runtime.architecture.clone(),
             });
         }
-        for file in [scene.program, scene.hosts_file] {
+        for file in [scene.program, scene.hosts_file, scene.resolver_file] {
             if file.contains([',', ':', '"', '\\']) {
                 return Err(PlanError::FilePath(file.to_owned()));
             }
@@ -605,7 +610,7 @@ impl Scene<'_> {
         let argv = match self.runtime.kind {
             // It would copy the host's, with the host's own address.
             RuntimeKind::Podman => self.with_file(argv, self.hosts_file, "/etc/hosts"),
-            RuntimeKind::Docker => argv,
+            RuntimeKind::Docker => self.with_file(argv, self.resolver_file, "/etc/resolv.conf"),
         };
         let argv = match addresses {
             None => Self::without_proxy_variables(argv.set("--network", "none")),

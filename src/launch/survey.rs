@@ -11,7 +11,7 @@ use tokio::task::spawn_blocking;
 
 use super::exec::{Exec, ExecError, visible};
 use super::machine;
-use super::plan::{Argv, EMPTY_IMAGE, HOSTS};
+use super::plan::{Argv, EMPTY_IMAGE, HOSTS, RESOLVER};
 use super::program::{self, ProgramError};
 use super::runtime::{
     FactsError, ImageFacts, PodmanAnswer, RuntimeFacts, RuntimeKind, docker_facts,
@@ -95,6 +95,8 @@ pub struct Survey {
     pub program: String,
     /// The private file with what `/etc/hosts` is to hold.
     pub hosts_file: String,
+    /// The private file with what `/etc/resolv.conf` is to hold.
+    pub resolver_file: String,
 }
 
 /// Why a launch cannot begin.
@@ -339,7 +341,9 @@ pub async fn survey(
     let (runtime, asked, empty) = (runtime?, asked?, empty?);
     let image = asked.ok_or_else(|| missing(&found, image, server))?;
     let cache = request.cache.clone();
-    let (hosts_file, program, empty_image) = if needs_program {
+    let hosts_file = private_file(&cache, "hosts", HOSTS)?;
+    let resolver_file = private_file(&cache, "resolv.conf", RESOLVER)?;
+    let (program, empty_image) = if needs_program {
         let (choice, architecture) = (request.proxy_program.clone(), runtime.architecture.clone());
         let files = spawn_blocking(move || -> Result<_, SurveyError> {
             let own = machine::own_program().map_err(|error| SurveyError::File {
@@ -348,13 +352,12 @@ pub async fn survey(
             })?;
             let program = program::find(choice.as_deref(), &own, &architecture)?;
             let copy = program::private_copy(&program, &cache)?;
-            Ok((hosts(&cache)?, copy))
+            Ok(copy)
         });
         let (files, empty_image) = tokio::join!(files, empty_image(&found, exec, empty));
-        let (hosts, copy) = files??;
-        (hosts, copy.display().to_string(), empty_image?)
+        (files??.display().to_string(), empty_image?)
     } else {
-        (hosts(&cache)?, String::new(), String::new())
+        (String::new(), String::new())
     };
     Ok(Survey {
         found,
@@ -362,7 +365,8 @@ pub async fn survey(
         image,
         empty_image,
         program,
-        hosts_file: hosts_file.display().to_string(),
+        hosts_file,
+        resolver_file,
     })
 }
 
@@ -425,21 +429,21 @@ fn is_empty(image: &ImageFacts) -> bool {
             .all(|list| list.as_ref().is_none_or(Vec::is_empty))
 }
 
-/// The private file for `/etc/hosts`.
-fn hosts(cache: &Path) -> Result<PathBuf, SurveyError> {
-    let path = cache.join("hosts");
+/// A private file of ours that a container reads.
+fn private_file(cache: &Path, name: &str, content: &str) -> Result<String, SurveyError> {
+    let path = cache.join(name);
     let at = |error| SurveyError::File {
         path: path.clone(),
         error,
     };
     let is_right = fs::symlink_metadata(&path).is_ok_and(|file| file.is_file())
-        && fs::read(&path).is_ok_and(|content| content == HOSTS.as_bytes());
+        && fs::read(&path).is_ok_and(|found| found == content.as_bytes());
     if is_right {
-        return Ok(path);
+        return Ok(path.display().to_string());
     }
     fs::create_dir_all(cache).map_err(at)?;
     // Whoever launches at the same time has a name of its own, and the last one in place is as good.
-    let new = cache.join(format!("hosts.{}", std::process::id()));
+    let new = cache.join(format!("{name}.{}", std::process::id()));
     let write = || {
         // What a process with this id left before.
         match fs::remove_file(&new) {
@@ -451,13 +455,13 @@ fn hosts(cache: &Path) -> Result<PathBuf, SurveyError> {
             .create_new(true)
             .mode(0o444)
             .open(&new)?;
-        file.write_all(HOSTS.as_bytes())?;
+        file.write_all(content.as_bytes())?;
         // The umask does not say who may read it in the container.
         file.set_permissions(fs::Permissions::from_mode(0o444))?;
         fs::rename(&new, &path)
     };
     write().map_err(at)?;
-    Ok(path)
+    Ok(path.display().to_string())
 }
 
 fn is_executable(path: &Path) -> bool {

@@ -124,6 +124,7 @@ fn plan_with(
         empty_image: EMPTY,
         program: "/home/me/.cache/strait/abc/strait",
         hosts_file: "/home/me/.cache/strait/hosts",
+        resolver_file: "/home/me/.cache/strait/resolv.conf",
         run: &RunId::parse("0123456789ab").expect("an id"),
         owner: &Owner::parse("desk boot 12 3456").expect("an owner"),
         user: (1000, 1000),
