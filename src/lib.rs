@@ -41,7 +41,8 @@
 //! clean up    launch/clean_up.rs          collects every failure; a sweep finds what is left
 //! ```
 //!
-//! `launch.rs` is that list as a function. `launch` and `proxy` do not know each other: they meet as two
+//! `launch.rs` is that list as a function; `launch/doctor.rs` makes the same sandbox around `probe.rs`, which
+//! looks from inside. `launch` and `proxy` do not know each other: they meet as two
 //! processes, by a command line and by the audit's lines.
 //!
 //! # What it defends

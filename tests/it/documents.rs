@@ -133,6 +133,7 @@ fn every_flag_that_a_document_names_exists() {
         "check",
         "completions",
         "launch",
+        "doctor",
         "pull",
         "list",
         "sweep",

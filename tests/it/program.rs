@@ -706,6 +706,7 @@ fn help_fits_eighty_columns_and_stays_as_it_is() {
         &["proxy", "--help"],
         &["check", "--help"],
         &["launch", "--help"],
+        &["doctor", "--help"],
         &["pull", "--help"],
         &["list", "--help"],
         &["sweep", "--help"],
