@@ -6,8 +6,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
+use rustix::io::{Errno, ioctl_fionbio};
+use rustix::net::{AddressFamily, SocketType, socket, sockopt};
 
 use super::look::Interface;
 use super::{
@@ -180,8 +180,9 @@ impl Attempt {
                 SocketType::STREAM
             }
         };
-        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-        let connected = socket_with(family, kind, flags, None).and_then(|socket| {
+        let connected = socket(family, kind, None).and_then(|socket| {
+            // Nothing is started from here that it could be left to. Not every system takes this as a flag.
+            ioctl_fionbio(&socket, true)?;
             match rustix::net::connect(&socket, &self.of.to) {
                 Ok(()) | Err(Errno::INPROGRESS) => Ok(socket),
                 Err(error) => Err(error),
