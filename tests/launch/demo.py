@@ -87,7 +87,7 @@ def examine(runtime, binary):
     say("\nThe sandbox, proved from inside:\n\n  $ strait doctor\n")
     done = subprocess.run(runtime.command(program, "doctor", f"--runtime={kind}"), env=runtime.env,
                           capture_output=True, text=True, timeout=120)
-    show(done.stdout)
+    say(done.stdout)
     wrong_if(done.returncode != 0, f"the doctor ended with {done.returncode}: {done.stderr}")
 
 

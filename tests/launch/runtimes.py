@@ -418,8 +418,12 @@ class Rootless(Runtime):
         self.env |= {"USER": self.user, "LOGNAME": self.user, "XDG_RUNTIME_DIR": str(runtime_folder)}
 
     def _stop(self):
-        # Before the user: with it goes the list of its uids.
-        end(self._processes(), at_once=True)
+        # Before the user: with it goes the list of its uids. conmon starts podman when a container has ended, which
+        # would make folders in /tmp where its runtime folder is gone.
+        for _ in range(10):
+            if not (found := self._processes()):
+                break
+            end(found, at_once=True)
         if self.uid is not None:
             _remove_traces(self.uid)
         _delete_user(self.user)
@@ -506,10 +510,10 @@ class Docker(Runtime):
         # Its mounts are its own, and it does not outlive the tests, however they end.
         words = ["unshare", "--mount", "--propagation=slave", "--", "setpriv", "--pdeathsig=TERM", "--",
                  "/usr/sbin/dockerd", *words]
-        # Of a containerd that ended with its daemon. A zombie, where nobody waits for it, looks alive to dockerd.
+        # Of a containerd that ends with its daemon. A zombie, where nobody waits for it, looks alive to dockerd.
         with contextlib.suppress(OSError, ValueError):
             left = self.folder / "exec/containerd/containerd.pid"
-            if not alive(int(left.read_text())):
+            if not end([int(left.read_text())]):
                 left.unlink()
         # Where containerd leaves its stacks when it is ended while it starts.
         temporary = self.folder / "tmp"

@@ -59,7 +59,8 @@ class Stream:
         with self._changed:
             self._changed.wait_for(lambda: self._ended or len(self._bytes) - self._taken >= count, seconds)
             piece = bytes(self._bytes[self._taken:self._taken + count])
-            assert len(piece) == count, f"{len(piece)} of {count} bytes came, and {'the end' if self._ended else 'no more'}"
+            then = "the end" if self._ended else "no more"
+            assert len(piece) == count, f"{len(piece)} of {count} bytes came, and {then}"
             self._taken += count
             return piece
 

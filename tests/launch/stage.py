@@ -48,6 +48,7 @@ class Stage:
         shutil.copyfile(binary, self.binary)
         self.binary.chmod(0o755)
         self._count, self._before, self._closing = 0, None, contextlib.ExitStack()
+        self._loaded = set()
         try:
             self._start()
         except BaseException:
@@ -61,8 +62,6 @@ class Stage:
         self.trusted = self.runtime.home / "trusted"
         self.world = World(self.runtime.host, self.certificates.origin)
         self._closing.callback(self.world.close)
-        for image in images.busybox(), images.python(), images.node(), images.foreign(), images.hostile():
-            self.runtime.load(image.archive)
         # Once, so that what a runtime starts for good (rootless podman's pause process) is here already.
         with self.launch(images.busybox(), "--allow", LISTED, audit=None) as first:
             first.say_back()
@@ -133,7 +132,8 @@ class Stage:
 
     def _around(self):
         """What the runtime has on the machine, but for docker's daemon, which may have been started again."""
-        return {line for line in self.runtime.leftovers() if not re.match(r"process \d+: \S*(dockerd|containerd) --", line)}
+        daemon = re.compile(r"process \d+: \S*(dockerd|containerd) --")
+        return {line for line in self.runtime.leftovers() if not daemon.match(line)}
 
     def nothing_is_left(self, seconds=10):
         """Whatever a launch made has gone, or goes now."""
@@ -150,11 +150,19 @@ class Stage:
                 self.runtime.run("volume", "rm", "--force", *stray)
             self.nothing_is_left()
 
+    def id_of(self, image):
+        """The id of an image, which is loaded when it is first asked for."""
+        if image.id not in self._loaded:
+            self.runtime.load(image.archive)
+            self._loaded.add(image.id)
+        return image.id
+
     # -- strait ----------------------------------------------------------------------------------
 
     def words(self, image, *flags, audit=None, arguments=()):
         """The command line of a launch by flags. Without `audit` nothing is recorded."""
-        given = [self.binary, "launch", f"--runtime={self.kind}", f"--image={getattr(image, 'id', image)}"]
+        name = self.id_of(image) if isinstance(image, images.Image) else image
+        given = [self.binary, "launch", f"--runtime={self.kind}", f"--image={name}"]
         given += [f"--audit={audit or 'none'}"]
         if "--allow" in flags:
             address, port = RESOLVER

@@ -9,7 +9,7 @@ import images
 import mcp
 import registry
 from session import PATIENCE, Session
-from stage import LISTED, NOWHERE, RESOLVER
+from stage import LISTED, NOWHERE, RESOLVER, UNLISTED, audit_lines, said
 
 TOKEN = "s3cr3t-token-of-this-test"
 # The six variables that the SDKs pass on (research/launchers.md 5.6).
@@ -18,7 +18,7 @@ PASSED_ON = ("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER")
 
 def server(name, image, **more):
     """A [[server]] of a configuration."""
-    values = {"name": name, "image": getattr(image, "id", image), **more}
+    values = {"name": name, "image": image, **more}
     return "[[server]]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in values.items())
 
 
@@ -36,21 +36,31 @@ def configured(stage, *servers, folder=None):
 
 
 def a_configured_server_is_launched_by_its_name(stage):
-    folder = configured(stage, server("toy", images.python(), **network(), secret=["TOKEN"], env=["LOG"],
-                                      workspace=str(stage.trusted), mounts=["certificates:read"], memory=512))
-    with stage.strait("launch", "toy", extra_env={"XDG_CONFIG_HOME": folder, "TOKEN": TOKEN, "LOG": "x"}) as it:
+    toy = server("toy", stage.id_of(images.python()), **network(), secret=["TOKEN"], env=["LOG"], memory=512,
+                 workspace=str(stage.trusted), mounts=["certificates:read"])
+    variables = {"XDG_CONFIG_HOME": configured(stage, toy), "TOKEN": TOKEN, "LOG": "x"}
+    with stage.strait("launch", "toy", extra_env=variables) as it:
         it.greet()
         assert it.call("environment")["TOKEN"] == TOKEN
         assert "BEGIN CERTIFICATE" in it.call("read", path="/workspace/certificates/authority.pem")
         assert it.call("fetch", url=f"http://{LISTED}/")["status"] == 200
+        assert it.call("fetch", url=f"http://{UNLISTED}/")["status"] == 403
         assert it.end() == 0, it.errors.text()
+        lines = said(it.errors.rest().decode())
+    # What it was refused is told with what would allow it, to be pasted.
+    assert f'refused {UNLISTED}:80, which is not listed; to allow it, add "{UNLISTED}" to `network` of server `toy`' \
+        in lines, lines
+    assert f'  network = ["{LISTED}", "{UNLISTED}"]' in lines, lines
+    # Where nothing else is named, attempts are recorded in the user's state folder.
+    recorded = audit_lines(stage.runtime.home / ".local/state/strait/toy.jsonl")
+    assert [line["allowed"] for line in recorded] == [True, False], recorded
     stage.nothing_is_left()
 
 
 def the_current_folder_says_nothing(stage):
     """A repository that nobody has reviewed must supply neither a configuration nor a runtime."""
     repository = stage.folder()
-    (repository / "strait.toml").write_text(server("toy", images.busybox()))
+    (repository / "strait.toml").write_text(server("toy", stage.id_of(images.busybox())))
     (repository / stage.kind).write_text("#!/bin/sh\ntouch was-run\n")
     (repository / stage.kind).chmod(0o755)
     (repository / ".env").write_text("DOCKER_HOST=tcp://203.0.113.66:1\n")
@@ -58,7 +68,7 @@ def the_current_folder_says_nothing(stage):
     code, out, errors = stage.ran("launch", "toy", cwd=repository, extra_env={"XDG_CONFIG_HOME": stage.folder()})
     assert code == 2 and "cannot read the configuration" in errors, (code, errors)
     path = f".:{stage.runtime.env['PATH']}"
-    folder = configured(stage, server("toy", images.busybox()))
+    folder = configured(stage, server("toy", stage.id_of(images.busybox())))
     with stage.strait("launch", "toy", cwd=repository, extra_env={"XDG_CONFIG_HOME": folder, "PATH": path}) as it:
         it.say_back()
         assert it.end() == 0
@@ -66,7 +76,7 @@ def the_current_folder_says_nothing(stage):
 
 
 def list_shows_what_is_configured_and_what_is_here(stage):
-    folder = configured(stage, server("here", images.busybox(), network=[LISTED, "db.example.com:5432"]),
+    folder = configured(stage, server("here", stage.id_of(images.busybox()), network=[LISTED, "db.example.com:5432"]),
                         server("away", NOWHERE))
     code, out, errors = stage.ran("list", extra_env={"XDG_CONFIG_HOME": folder})
     assert code == 0, errors
@@ -80,7 +90,7 @@ def list_shows_what_is_configured_and_what_is_here(stage):
 
 def pull_is_by_digest_and_nothing_else_pulls(stage):
     hostile = images.hostile(labels=[("of", "the registry")])
-    stage.runtime.load(hostile.archive)
+    stage.runtime.load(hostile.archive)  # and removed again below
     with registry.Registry(stage.runtime) as local:
         name = local.push(hostile)
         stage.runtime.must("rmi", "--force", hostile.id)
@@ -111,7 +121,7 @@ def pull_is_by_digest_and_nothing_else_pulls(stage):
 
 
 def what_config_prints_works_in_a_client(stage):
-    toy = server("my.toy", images.python(), secret=["TOKEN"], env=["LOG"], **network())
+    toy = server("my.toy", stage.id_of(images.python()), secret=["TOKEN"], env=["LOG"], **network())
     configured(stage, toy, folder=stage.folder(".config"))
     clients = ["claude-desktop", "claude-code", "cursor", "vscode", "codex", "gemini", "zed"]
     entries = {client: printed(stage, client) for client in clients}
@@ -178,7 +188,7 @@ def of_client(client, text):
 
 
 def a_placeholder_that_nobody_filled_in_stops_the_launch(stage):
-    here = configured(stage, server("toy", images.python(), **network(), secret=["TOKEN"]))
+    here = configured(stage, server("toy", stage.id_of(images.python()), **network(), secret=["TOKEN"]))
     for client in "claude-desktop", "claude-code":
         _, text, _ = stage.ran("config", client, "toy", extra_env={"XDG_CONFIG_HOME": here})
         [entry] = json.loads(text)["mcpServers"].values()

@@ -24,8 +24,8 @@ def an_image_that_is_not_here(stage):
 
 
 def a_tag_is_refused(stage):
-    digest = images.busybox().id
-    for name in "busybox", "busybox:latest", images.busybox().tag, f"busybox:1@{digest}", digest.removeprefix("sha256:"):
+    image = images.busybox()
+    for name in "busybox", "busybox:latest", image.tag, f"busybox:1@{image.id}", image.id.removeprefix("sha256:"):
         errors = stage.refuses(name, code=2)
         assert "sha256:" in errors, f"{name}: {errors}"
 
@@ -38,7 +38,7 @@ def an_image_for_another_machine(stage):
 def a_runtime_that_is_not_there(stage):
     errors = stage.refuses(images.busybox(), f"--runtime=/nonexistent/{stage.kind}", code=2)
     assert "cannot be used multiple times" in errors, errors
-    flags = [f"--image={images.busybox().id}", f"--allow={LISTED}"]
+    flags = [f"--image={stage.id_of(images.busybox())}", f"--allow={LISTED}"]
     code, out, errors = stage.ran("launch", f"--runtime=/nonexistent/{stage.kind}", *flags)
     assert code == 125 and f"/nonexistent/{stage.kind}" in errors, (code, errors)
     # Where every program of the kind is hidden, in a mount namespace of its own.

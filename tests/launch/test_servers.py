@@ -3,8 +3,8 @@
 
 import images
 import mcp
-from session import CLIENT, PATIENCE
-from stage import LISTED, UNLISTED, audit_lines
+from session import CLIENT, PATIENCE, Session
+from stage import LISTED, UNLISTED, Skip, audit_lines
 
 MIB = 1 << 20
 # toy_server.py, but it does not end with its standard input: like every Node server that has a timer.
@@ -100,6 +100,21 @@ def the_environment_of_a_client_is_enough(stage):
     stage.nothing_is_left()
 
 
+def another_client_of_the_same_daemon(stage):
+    others = stage.runtime.clients()[1:]
+    if not others:
+        raise Skip(f"there is one {stage.kind} here")
+    for program in others:
+        other = stage.runtime.with_client(program)
+        words = stage.words(images.python(), "--allow", LISTED)
+        with Session(other.popen(words)) as server:
+            server.greet()
+            assert server.call("fetch", url=f"http://{LISTED}/")["status"] == 200
+            assert server.end() == 0, server.errors.text()
+        stage.nothing_is_left()
+    return other.version()
+
+
 CASES = [
     server_everything,
     server_memory,
@@ -107,6 +122,7 @@ CASES = [
     mcp_server_fetch,
     a_result_of_10_MiB,
     the_environment_of_a_client_is_enough,
+    another_client_of_the_same_daemon,
 ]
 # With times that need a quiet machine.
 QUIET = [a_server_that_does_not_end_with_its_input]

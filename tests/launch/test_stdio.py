@@ -76,7 +76,8 @@ def it_adds_no_delay(stage):
         assert server.end() == 0
         return statistics.median(times) * 1e6
 
-    bare = [stage.kind, "run", "--rm", "-i", "--pull=never", "--network=none", "--log-driver=none", images.busybox().id]
+    bare = [stage.kind, "run", "--rm", "-i", "--pull=never", "--network=none", "--log-driver=none",
+            stage.id_of(images.busybox())]
     with Session(stage.runtime.popen(bare)) as server:
         without = trips(server)
     with stage.launch(images.busybox()) as server:
