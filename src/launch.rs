@@ -36,6 +36,7 @@ use tokio::signal;
 use tokio::signal::unix::SignalKind;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 
 use self::audit_file::{AuditError, AuditFile, DEFAULT_CAP};
 use self::clean_up::clean_up;
@@ -53,6 +54,8 @@ use crate::stdio;
 
 /// How long the sidecar may take from its start to listening.
 const PROXY_READY: Duration = Duration::from_secs(15);
+/// How long after the server's start the sweep begins at the latest.
+const SWEEP_LATEST: Duration = Duration::from_secs(5);
 /// The exit code of launch's own failures, as the runtimes use it.
 pub const FAILED: u8 = 125;
 /// Added to a signal's number, as shells do.
@@ -270,8 +273,9 @@ impl Launch {
         stop: &mut Stop,
     ) -> Result<u8, LaunchError> {
         let Built { plan, mut proxy } = built;
-        let sweeping = tokio::spawn(self.sweep_aside());
         let mut server = Server::join(exec.attach(&plan.workload.start)?, self.redactor())?;
+        let answered = server.answered();
+        let sweeping = tokio::spawn(self.sweep_aside(answered));
         let grace = self.setting.grace;
         let cause = server.supervise(proxy.as_mut(), stop.signal(), grace).await;
         if let Some(reason) = reason(&cause) {
@@ -304,13 +308,18 @@ impl Launch {
         })
     }
 
-    /// Removes what dead launches left, beside the server that is running already: its client waits
-    /// for it, and not for this.
-    fn sweep_aside(&self) -> impl Future<Output = ()> + use<> {
+    /// Removes what dead launches left, once the server has `answered`: its client waits for that, and
+    /// a sweep takes as much of the machine as a start does.
+    fn sweep_aside<F: Future<Output = ()>>(
+        &self,
+        answered: F,
+    ) -> impl Future<Output = ()> + use<F> {
         let exec = Exec::new(self.setting.environment.clone());
         let (found, owner) = (self.survey.found.clone(), self.owner.clone());
         let notice = self.setting.notice;
         async move {
+            // One that says nothing for long is not waited for.
+            drop(timeout(SWEEP_LATEST, answered).await);
             // Whether it works is no matter of this launch; `strait sweep` tells.
             for Swept { left, complaint } in sweep(&exec, &found, &owner).await.unwrap_or_default()
             {

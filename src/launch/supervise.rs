@@ -170,6 +170,8 @@ pub struct Server {
     stdin: Arc<Mutex<Option<PipeWriter>>>,
     outputs: [JoinHandle<()>; 2],
     said: Arc<Said>,
+    /// Told at the first bytes on its standard output.
+    answered: Option<oneshot::Receiver<()>>,
     /// Its standard input to us has ended, or our output to it is closed.
     gone: mpsc::UnboundedReceiver<()>,
 }
@@ -217,9 +219,10 @@ impl Server {
         })?;
         let said = Arc::new(Said::default());
         let (written, complained) = (Arc::clone(&said), Arc::clone(&said));
+        let (first, answered) = oneshot::channel();
         let outputs = [
             spawn("to-client", move || {
-                if pass(stdout, to_client, &written).is_err() {
+                if pass(stdout, to_client, &written, first).is_err() {
                     say_gone(&tell);
                 }
             })?,
@@ -232,8 +235,20 @@ impl Server {
             stdin,
             outputs,
             said,
+            answered: Some(answered),
             gone,
         })
+    }
+
+    /// Waits until the server has written something to standard output, or closed it; once.
+    pub fn answered(&mut self) -> impl Future<Output = ()> + use<> {
+        let answered = self.answered.take();
+        async move {
+            if let Some(answered) = answered {
+                // Closed without a word is as good.
+                drop(answered.await);
+            }
+        }
     }
 
     /// Waits for the first thing that ends the launch. When it is the client, the server's standard
@@ -346,11 +361,19 @@ fn say_gone(tell: &mpsc::UnboundedSender<()>) {
 }
 
 /// Moves bytes until the end of `from`; an error is `into`'s.
-fn pass(mut from: impl Read, mut into: impl Write, said: &Said) -> io::Result<()> {
+fn pass(
+    mut from: impl Read,
+    mut into: impl Write,
+    said: &Said,
+    first: oneshot::Sender<()>,
+) -> io::Result<()> {
+    let mut first = Some(first);
     let mut piece = vec![0; PIECE];
     while let Ok(count @ 1..) = from.read(&mut piece) {
         said.has_written.store(true, Ordering::Relaxed);
         into.write_all(piece.get(..count).unwrap_or_default())?;
+        // Nobody may be waiting for it any more.
+        first = first.and_then(|first| first.send(()).err().and(None));
     }
     Ok(())
 }

@@ -329,6 +329,15 @@ pub async fn survey(
 ) -> Result<Survey, SurveyError> {
     let found = Found::find(request)?;
     let name = image.to_string();
+    let runtime = async {
+        let runtime = found.facts(exec).await?;
+        let program = if needs_program {
+            our_program(request, &runtime.architecture).await
+        } else {
+            Ok(String::new())
+        };
+        Ok::<_, SurveyError>((runtime, program))
+    };
     let empty = async {
         if needs_program {
             found.image(exec, EMPTY_IMAGE).await
@@ -336,28 +345,17 @@ pub async fn survey(
             Ok(None)
         }
     };
-    let (runtime, asked, empty) = tokio::join!(found.facts(exec), found.image(exec, &name), empty);
+    let (runtime, asked, empty) = tokio::join!(runtime, found.image(exec, &name), empty);
     // A runtime that does not work has no images either: its own failure is the one to tell.
-    let (runtime, asked, empty) = (runtime?, asked?, empty?);
+    let ((runtime, program), asked, empty) = (runtime?, asked?, empty?);
     let image = asked.ok_or_else(|| missing(&found, image, server))?;
-    let cache = request.cache.clone();
-    let hosts_file = private_file(&cache, "hosts", HOSTS)?;
-    let resolver_file = private_file(&cache, "resolv.conf", RESOLVER)?;
-    let (program, empty_image) = if needs_program {
-        let (choice, architecture) = (request.proxy_program.clone(), runtime.architecture.clone());
-        let files = spawn_blocking(move || -> Result<_, SurveyError> {
-            let own = machine::own_program().map_err(|error| SurveyError::File {
-                path: PathBuf::from("/proc/self/exe"),
-                error,
-            })?;
-            let program = program::find(choice.as_deref(), &own, &architecture)?;
-            let copy = program::private_copy(&program, &cache)?;
-            Ok(copy)
-        });
-        let (files, empty_image) = tokio::join!(files, empty_image(&found, exec, empty));
-        (files??.display().to_string(), empty_image?)
+    let program = program?;
+    let hosts_file = private_file(&request.cache, "hosts", HOSTS)?;
+    let resolver_file = private_file(&request.cache, "resolv.conf", RESOLVER)?;
+    let empty_image = if needs_program {
+        empty_image(&found, exec, empty).await?
     } else {
-        (String::new(), String::new())
+        String::new()
     };
     Ok(Survey {
         found,
@@ -368,6 +366,21 @@ pub async fn survey(
         hosts_file,
         resolver_file,
     })
+}
+
+/// The private copy of our own program for this architecture.
+async fn our_program(request: &Request, architecture: &str) -> Result<String, SurveyError> {
+    let (choice, cache) = (request.proxy_program.clone(), request.cache.clone());
+    let architecture = architecture.to_owned();
+    let copy = spawn_blocking(move || -> Result<PathBuf, SurveyError> {
+        let own = machine::own_program().map_err(|error| SurveyError::File {
+            path: PathBuf::from("/proc/self/exe"),
+            error,
+        })?;
+        let program = program::find(choice.as_deref(), &own, &architecture)?;
+        Ok(program::private_copy(&program, &cache)?)
+    });
+    Ok(copy.await??.display().to_string())
 }
 
 /// The empty image, made where it is not here: what a doctor without a server looks from.
