@@ -372,8 +372,10 @@ fn pass(
     while let Ok(count @ 1..) = from.read(&mut piece) {
         said.has_written.store(true, Ordering::Relaxed);
         into.write_all(piece.get(..count).unwrap_or_default())?;
-        // Nobody may be waiting for it any more.
-        first = first.and_then(|first| first.send(()).err().and(None));
+        if let Some(first) = first.take() {
+            // Nobody may be waiting for it any more.
+            let _ = first.send(());
+        }
     }
     Ok(())
 }

@@ -2,6 +2,7 @@
 //!
 //! What only real runtimes can show is in `tests/launch/`.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -493,6 +494,40 @@ fn a_signal_before_the_server_is_started_leaves_nothing() {
         fake.steps()
     );
     assert_eq!(fake.left(), Vec::<String>::new());
+}
+
+#[test]
+fn what_a_dead_launch_left_is_removed_beside_the_running_server() {
+    let fake = Fake::podman();
+    let output = fake.launch(NO_NETWORK, b"x");
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    // That launch is dead now; as if its network were still there.
+    let calls = fake.calls();
+    let words = calls.iter().flatten();
+    let labels: BTreeMap<&str, &str> = words
+        .filter_map(|word| word.strip_prefix("--label=")?.split_once('='))
+        .collect();
+    let name = format!("strait-notion-{}-in", labels["strait.run"]);
+    let networks = serde_json::json!([{"name": name, "labels": labels}]);
+    fake.write("answers/networks", networks.to_string());
+    fake.write(&format!("state/{name}"), "");
+
+    let mut running = fake.start(NO_NETWORK);
+    let mut stdin = running.child.stdin.take().expect("piped");
+    let mut stdout = BufReader::new(running.child.stdout.take().expect("piped"));
+    stdin.write_all(b"1\n").expect("it reads");
+    let mut line = String::new();
+    stdout.read_line(&mut line).expect("it answers");
+    assert_eq!(line, "1\n");
+    until("the network is removed", || !fake.left().contains(&name));
+    let mut stderr = BufReader::new(running.child.stderr.take().expect("piped"));
+    let mut notice = String::new();
+    stderr.read_line(&mut notice).expect("it says so");
+    let expected = format!("removed network {name}, which a dead launch left");
+    assert!(notice.contains(&expected), "{notice}");
+    drop(stdin);
+    assert_eq!(running.wait().code(), Some(0));
+    fake.assert_nothing_is_left();
 }
 
 #[test]
